@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package cluster is this node's roles: the manager's parts while it leads,
+// and the agent always. It wires SwarmKit's engine to our raft.
+package cluster
+
+import (
+	"context"
+
+	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+)
+
+// Cluster is what the API uses of this package; *Node implements it.
+type Cluster interface {
+	// NodeID is this node's random, stored ID.
+	NodeID() string
+	// Manager tells whether this node is a manager, Leader whether it leads now.
+	Manager() bool
+	Leader() bool
+	// Ready blocks until a leader is known and the store can be read and written.
+	Ready(ctx context.Context) error
+	// Store is the replicated store, for reading and watching. Writes go
+	// through Control, which is forwarded to the leader.
+	Store() *store.MemoryStore
+	// Control is SwarmKit's control API (CreateService, UpdateService, ...):
+	// errors are gRPC statuses.
+	Control() api.ControlClient
+	// AdvertiseAddr is the host:port other nodes reach this one at.
+	AdvertiseAddr() string
+	// CreateNetwork and RemoveNetwork change networks in the store; they are
+	// not in Control because SwarmKit's refuses drivers it does not know.
+	CreateNetwork(ctx context.Context, n *api.Network) error
+	RemoveNetwork(ctx context.Context, id string) error
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package dns answers names of services and containers to the tasks of this
+// node, and forwards every other question to the host's resolvers.
+package dns
+
+import "net/netip"
+
+// Names answers names of services, tasks and containers; traffic implements it.
+type Names interface {
+	// Lookup resolves a name (lower case, without a trailing dot) as seen by
+	// the asker: only names in a network that the asker's address is in.
+	// known tells whether such a name exists at all, also when nobody serves
+	// it now (then the answer is empty but not NXDOMAIN).
+	Lookup(asker netip.Addr, name string) (addrs []netip.Addr, known bool)
+	// Reverse names the container with the address, for PTR questions.
+	Reverse(addr netip.Addr) (name string, known bool)
+}

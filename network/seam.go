@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package network makes bridges, namespaces, links and addresses for the
+// containers of this node. It publishes no port and answers no name.
+package network
+
+import (
+	"context"
+	"net/netip"
+)
+
+// Network is one bridge network of this node.
+type Network struct {
+	ID       string       // as in the store; DefaultID for the node's own
+	Name     string       // as users name it
+	Bridge   string       // interface name, at most 15 characters
+	Subnet   netip.Prefix // 10.88.0.0/20
+	Gateway  netip.Addr   // the bridge's own address: default route and DNS server of its tasks
+	Internal bool         // no route out
+}
+
+// Attachment is one container's place in one network.
+type Attachment struct {
+	NetworkID string
+	Addr      netip.Prefix // the container's address with the subnet's length
+	Gateway   netip.Addr
+	MAC       string
+	Interface string // name inside the container: eth0, eth1, ...
+}
+
+// Networks is what the rest of the program uses of this package; *Manager
+// implements it. Everything is recorded under the state directory before it
+// is made, marked as ours, and swept when nobody owns it.
+type Networks interface {
+	// Ensure makes the bridge of a network if it is missing; idempotent.
+	// A zero Subnet is filled in from the node's pool; a subnet that overlaps
+	// another network or one of the host's routes is refused (ErrConflict).
+	Ensure(ctx context.Context, n Network) (Network, error)
+	// Remove deletes a network's bridge. ErrConflict while attached.
+	Remove(ctx context.Context, id string) error
+	Get(id string) (Network, bool)
+	List() []Network
+	// Attach gives the container a network namespace (the same path each
+	// time) with one interface for each network, addresses and routes set.
+	// It is idempotent: the same container keeps its addresses.
+	Attach(ctx context.Context, containerID string, networkIDs []string) (netns string, at []Attachment, err error)
+	// Attachments tells what Attach gave, also after a restart of the daemon.
+	Attachments(containerID string) []Attachment
+	// Detach removes interfaces and namespace; its addresses are not given
+	// out again for ReuseDelay, so that no stale DNS answer reaches a
+	// stranger (cases/gate-dns.md, gate-dns-4). Idempotent.
+	Detach(ctx context.Context, containerID string) error
+	// Sweep detaches every container that keep does not name.
+	Sweep(ctx context.Context, keep map[string]bool) error
+}
