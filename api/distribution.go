@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package api
+
+func (s *Server) distributionRoutes(r *routes) {}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package api is the Docker Engine REST API on the unix socket: it decodes a
+// request, admits it (defaults, warnings, refusals), hands it to the store or
+// to this node's containers, and renders the answer. It decides nothing about
+// health, traffic or placement, and keeps no state of its own.
+//
+// One file holds one resource; every error goes through the one table in
+// errors.go; every route is registered by a xxxRoutes function.
+package api
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"satld/cluster"
+	"satld/events"
+	"satld/executor"
+	"satld/image"
+	"satld/network"
+)
+
+// defaultReadyTimeout bounds how long a request waits for the store to be
+// loaded before it is answered 503: short enough for a client's own timeout,
+// long enough for an election after a restart.
+const defaultReadyTimeout = 10 * time.Second
+
+// Config is what a Server is made of. Fields without a comment are required.
+type Config struct {
+	Cluster    cluster.Cluster
+	Containers executor.Containers
+	Images     image.Images
+	Networks   network.Networks
+	Events     *events.Log
+
+	// TrafficStatus tells why published ports or names may not be as they
+	// should ("" when all is well); shown in `docker info`. It may be nil.
+	TrafficStatus func() string
+
+	Version   string // satld's own version, "0.1.0"; "" is "dev"
+	Commit    string // git commit, may be empty
+	BuildTime string // RFC 3339, may be empty
+
+	Root     string // the state directory, absolute
+	NodeName string // host name; "" is the system's
+	// NetworkName is the name of the node's own default network ("satl0"),
+	// which also answers to Docker's "bridge".
+	NetworkName string
+	Runtime     string // name of the OCI runtime: "runc", "ocijail"
+	Redirect    string // name of the redirector: "nft", "pf", "off"
+	Debug       bool   // shown in info
+
+	Logger *slog.Logger // nil is the default logger
+	// ReadyTimeout is how long a request waits for the store; 0 is 10 s.
+	ReadyTimeout time.Duration
+}
+
+// Server answers the Docker Engine API. It is made by New and is safe for
+// concurrent use.
+type Server struct {
+	cfg     Config
+	log     *slog.Logger
+	handler http.Handler
+	auth    *http.Client // to registries, for /auth
+}
+
+// New makes a server; it starts nothing.
+func New(cfg Config) *Server {
+	if cfg.Version == "" {
+		cfg.Version = "dev"
+	}
+	if cfg.NetworkName == "" {
+		cfg.NetworkName = "satl0"
+	}
+	if cfg.ReadyTimeout <= 0 {
+		cfg.ReadyTimeout = defaultReadyTimeout
+	}
+	if cfg.Events == nil {
+		cfg.Events = new(events.Log)
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	m := mux.NewRouter()
+	r := &routes{server: s, mux: m}
+	s.systemRoutes(r)
+	s.eventRoutes(r)
+	s.swarmRoutes(r)
+	s.serviceRoutes(r)
+	s.taskRoutes(r)
+	s.nodeRoutes(r)
+	s.secretRoutes(r)
+	s.volumeRoutes(r)
+	s.networkRoutes(r)
+	s.containerRoutes(r)
+	s.execRoutes(r)
+	s.imageRoutes(r)
+	s.distributionRoutes(r)
+	s.dfRoutes(r)
+	s.unsupportedRoutes(r)
+	notFound := http.HandlerFunc(s.pageNotFound)
+	m.HandleFunc(versionPrefix+"/{path:.*}", s.pageNotFound)
+	m.NotFoundHandler, m.MethodNotAllowedHandler = notFound, notFound
+	s.handler = m
+	return s
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.handler.ServeHTTP(w, r)
+}
