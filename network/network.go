@@ -1,13 +1,29 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package network makes bridges, namespaces, links and addresses for the
-// containers of this node. It publishes no port and answers no name.
+// containers of this node. It owns the node's address pool and who has which
+// address; it publishes no port, writes no packet filter and answers no name.
+//
+// IPv4 only: bridges and the links of containers carry no IPv6 address (a
+// container's own lo keeps ::1).
+//
+// The pool is cut into blocks (see Blocks). The node's own network, DefaultID,
+// has the first block and the bridge named in Config; each further network
+// without a subnet of its own gets the next free block. Every interface bears
+// a mark (Linux: its alias; FreeBSD: its description and group) made of the
+// state directory, so that several daemons on a host never touch each other's
+// and a sweep finds its own and nothing else.
 package network
 
 import (
 	"context"
 	"net/netip"
 )
+
+var _ Networks = (*Manager)(nil)
+
+// DefaultID is the ID of the node's own network, the same on every node.
+const DefaultID = "satldefaultnetwork0000000"
 
 // Network is one bridge network of this node.
 type Network struct {

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/containerd/errdefs"
+)
+
+// Attach implements Networks. When every free address of a subnet was given
+// back less than ReuseDelay ago it waits for the first one, or for ctx.
+func (m *Manager) Attach(ctx context.Context, containerID string, networkIDs []string) (netns string, at []Attachment, err error) {
+	if err := checkID("container", containerID); err != nil {
+		return "", nil, err
+	}
+	defer m.byWork.lock(containerID)()
+	at, fresh, err := m.lease(ctx, containerID, networkIDs)
+	if err != nil {
+		return "", nil, fmt.Errorf("attach container %s: %w", containerID, err)
+	}
+	wires, err := m.wires(at)
+	if err == nil {
+		netns, err = m.links.attach(ctx, containerID, wires)
+	}
+	if err != nil {
+		err = fmt.Errorf("attach container %s: %w", containerID, err)
+		if fresh {
+			// The context may be why it failed; undoing has its own time.
+			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			err = errors.Join(err, m.detach(undo, containerID))
+		}
+		return "", nil, err
+	}
+	return netns, slices.Clone(at), nil
+}
+
+// lease gives the container its addresses and writes them down, or finds those
+// that it has. fresh tells that it had none.
+func (m *Manager) lease(ctx context.Context, containerID string, networkIDs []string) (at []Attachment, fresh bool, err error) {
+	for {
+		at, fresh, wait, err := m.tryLease(containerID, networkIDs)
+		if err != nil || wait == 0 {
+			return at, fresh, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, false, fmt.Errorf("wait for an address to be free again: %w", ctx.Err())
+		}
+	}
+}
+
+func (m *Manager) tryLease(containerID string, networkIDs []string) (at []Attachment, fresh bool, wait time.Duration, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if at, has := m.state.Leases[containerID]; has {
+		same := slices.EqualFunc(at, networkIDs, func(a Attachment, id string) bool { return a.NetworkID == id })
+		if !same {
+			return nil, false, 0, fmt.Errorf("it is attached to other networks already: %w", errdefs.ErrConflict)
+		}
+		return at, false, 0, nil
+	}
+	now := m.now()
+	m.state.forget(now, m.cfg.ReuseDelay)
+	taken := m.state.taken()
+	cursors := make(map[string]netip.Addr)
+	for i, id := range networkIDs {
+		n, known := m.state.Networks[id]
+		if !known {
+			return nil, false, 0, fmt.Errorf("network %s: %w", id, errdefs.ErrNotFound)
+		}
+		if _, twice := cursors[id]; twice {
+			return nil, false, 0, fmt.Errorf("network %s is named twice: %w", n.Name, errdefs.ErrInvalidArgument)
+		}
+		addr, wait, err := pick(n.Subnet, n.Cursor, taken, m.state.Released, now, m.cfg.ReuseDelay)
+		if err != nil || wait > 0 {
+			return nil, false, wait, err
+		}
+		cursors[id] = addr
+		at = append(at, Attachment{
+			NetworkID: id, Addr: netip.PrefixFrom(addr, n.Subnet.Bits()), Gateway: n.Gateway,
+			MAC: macOf(addr), Interface: fmt.Sprintf("eth%d", i),
+		})
+	}
+	old := make(map[string]networkRecord)
+	for id, addr := range cursors {
+		n := m.state.Networks[id]
+		old[id] = n
+		n.Cursor = addr
+		m.state.Networks[id] = n
+	}
+	m.state.Leases[containerID] = at
+	if err := m.state.save(m.file); err != nil {
+		delete(m.state.Leases, containerID)
+		for id, n := range old {
+			m.state.Networks[id] = n
+		}
+		return nil, false, 0, err
+	}
+	return at, true, 0, nil
+}
+
+// wires adds to attachments what the system needs to make them.
+func (m *Manager) wires(at []Attachment) ([]wire, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []wire
+	routed := false
+	for _, a := range at {
+		n, known := m.state.Networks[a.NetworkID]
+		if !known {
+			return nil, fmt.Errorf("network %s: %w", a.NetworkID, errdefs.ErrNotFound)
+		}
+		w := wire{Attachment: a, Bridge: n.Bridge}
+		if !n.Internal && !routed {
+			w.Default, routed = true, true
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+// Attachments implements Networks.
+func (m *Manager) Attachments(containerID string) []Attachment {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.state.Leases[containerID])
+}
+
+// Detach implements Networks.
+func (m *Manager) Detach(ctx context.Context, containerID string) error {
+	if err := checkID("container", containerID); err != nil {
+		return err
+	}
+	defer m.byWork.lock(containerID)()
+	return m.detach(ctx, containerID)
+}
+
+func (m *Manager) detach(ctx context.Context, containerID string) error {
+	at := m.Attachments(containerID)
+	wires := make([]wire, 0, len(at))
+	for _, a := range at {
+		wires = append(wires, wire{Attachment: a})
+	}
+	if err := m.links.detach(ctx, containerID, wires); err != nil {
+		return fmt.Errorf("detach container %s: %w", containerID, err)
+	}
+	if len(at) == 0 {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	delete(m.state.Leases, containerID)
+	for _, a := range at {
+		m.state.Released[a.Addr.Addr()] = now
+	}
+	if err := m.state.save(m.file); err != nil {
+		m.state.Leases[containerID] = at
+		return fmt.Errorf("detach container %s: %w", containerID, err)
+	}
+	return nil
+}
+
+// Sweep implements Networks. Besides leases it finds links and namespaces that
+// bear our mark and that no lease names. It is for the start of the daemon: a
+// container that is being attached meanwhile and that keep does not name goes.
+func (m *Manager) Sweep(ctx context.Context, keep map[string]bool) error {
+	gone := make(map[string]bool)
+	m.mu.Lock()
+	for id := range m.state.Leases {
+		gone[id] = !keep[id]
+	}
+	m.mu.Unlock()
+	found, err := m.links.owned(ctx)
+	if err != nil {
+		return fmt.Errorf("sweep networks: %w", err)
+	}
+	for _, l := range found {
+		switch l.Kind {
+		case "c":
+			gone[l.ID] = !keep[l.ID]
+		case "":
+			err = errors.Join(err, m.links.deleteLink(ctx, l.Name))
+		}
+	}
+	for id, sweep := range gone {
+		if sweep {
+			err = errors.Join(err, m.Detach(ctx, id))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("sweep networks: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package network
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// leases is what the state directory remembers: which networks this node has
+// and which container has which address. It is written, by rename, before what
+// it names is made, so that a crash at any point leaves nothing unnamed.
+//
+// It is not synced to the disk: only a crash of the machine could lose a
+// renamed file, and that takes the interfaces with it (Boot).
+type leases struct {
+	Version int `json:"version"`
+	// Boot is the kernel's boot ID: links, namespaces and containers do not
+	// outlive it, so after a reboot leases are dropped and networks are kept.
+	Boot     string                   `json:"boot,omitempty"`
+	Networks map[string]networkRecord `json:"networks"`
+	Leases   map[string][]Attachment  `json:"leases"`
+	// Released holds addresses that may not be given out again yet.
+	Released map[netip.Addr]time.Time `json:"released,omitempty"`
+}
+
+type networkRecord struct {
+	Network
+	Cursor netip.Addr `json:"cursor"` // the address given out last
+}
+
+const leasesVersion = 1
+
+func emptyLeases(boot string) *leases {
+	return &leases{
+		Version: leasesVersion, Boot: boot,
+		Networks: map[string]networkRecord{}, Leases: map[string][]Attachment{}, Released: map[netip.Addr]time.Time{},
+	}
+}
+
+// loadLeases reads the file. A missing one is an empty one. One that does not
+// parse is set aside under the name that is returned.
+func loadLeases(path, boot string) (l *leases, setAside string, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return emptyLeases(boot), "", nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("read leases: %w", err)
+	}
+	l = emptyLeases(boot)
+	if err := json.Unmarshal(text, l); err != nil {
+		setAside = path + ".unreadable"
+		if err := os.Rename(path, setAside); err != nil {
+			return nil, "", fmt.Errorf("set unreadable leases aside: %w", err)
+		}
+		return emptyLeases(boot), setAside, nil
+	}
+	if l.Version > leasesVersion {
+		return nil, "", fmt.Errorf("leases %s: version %d is of a newer satld", path, l.Version)
+	}
+	if l.Boot != boot {
+		l.Boot, l.Leases, l.Released = boot, map[string][]Attachment{}, map[netip.Addr]time.Time{}
+	}
+	// A null in the file must not become a nil map.
+	fresh := emptyLeases(boot)
+	if l.Networks == nil {
+		l.Networks = fresh.Networks
+	}
+	if l.Leases == nil {
+		l.Leases = fresh.Leases
+	}
+	if l.Released == nil {
+		l.Released = fresh.Released
+	}
+	return l, "", nil
+}
+
+// save writes the file whole, or leaves the old one.
+func (l *leases) save(path string) error {
+	text, err := json.MarshalIndent(l, "", " ")
+	if err != nil {
+		return fmt.Errorf("write leases: %w", err)
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".leases-*")
+	if err != nil {
+		return fmt.Errorf("write leases: %w", err)
+	}
+	_, err = tmp.Write(append(text, '\n'))
+	err = errors.Join(err, tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+		return fmt.Errorf("write leases %s: %w", path, err)
+	}
+	return nil
+}
+
+// taken is every address that a container has.
+func (l *leases) taken() map[netip.Addr]bool {
+	t := make(map[netip.Addr]bool)
+	for _, at := range l.Leases {
+		for _, a := range at {
+			t[a.Addr.Addr()] = true
+		}
+	}
+	return t
+}
+
+// forget drops released addresses whose delay is over.
+func (l *leases) forget(now time.Time, reuse time.Duration) {
+	for a, at := range l.Released {
+		if now.Sub(at) >= reuse {
+			delete(l.Released, a)
+		}
+	}
+}
+
+// attached counts the containers in a network.
+func (l *leases) attached(networkID string) (n int) {
+	for _, at := range l.Leases {
+		for _, a := range at {
+			if a.NetworkID == networkID {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package network
+
+import (
+	"context"
+	"net/netip"
+)
+
+// links is what the two systems do differently: netlink on Linux, ifconfig(8)
+// and route(8) on FreeBSD. Everything is idempotent, decides nothing, and
+// touches only what bears our mark.
+type links interface {
+	// prepare sets what the host needs to route for containers.
+	prepare(ctx context.Context) error
+	// used tells the prefixes that the host routes or has addresses in,
+	// without those of our own interfaces and without the default route.
+	used(ctx context.Context) ([]usedPrefix, error)
+	// owned lists what bears our mark, namespaces included.
+	owned(ctx context.Context) ([]ownedLink, error)
+	// exists tells whether an interface has the name, and whether it is ours.
+	exists(ctx context.Context, name string) (exists, ours bool, err error)
+	// ensureBridge makes a bridge with its address and brings it up, or sets
+	// right the one that is there. The caller knows that the name is ours or free.
+	ensureBridge(ctx context.Context, n Network) error
+	// deleteLink deletes a bridge or link of ours; others, and none, stay as they are.
+	deleteLink(ctx context.Context, name string) error
+	// attach makes the namespace and the links of a container, or what is
+	// missing of them, and returns the namespace's path.
+	attach(ctx context.Context, containerID string, wires []wire) (netns string, err error)
+	// detach removes the links of the container and its namespace.
+	detach(ctx context.Context, containerID string, wires []wire) error
+	close() error
+}
+
+// wire is one link to make: an attachment and the bridge it hangs on.
+type wire struct {
+	Attachment
+	Bridge  string
+	Default bool // the default route leads through it
+}
+
+type usedPrefix struct {
+	Prefix netip.Prefix
+	By     string // in words: "interface docker0", "route via eth0"
+}
+
+type ownedLink struct {
+	Name string
+	Kind string // "c": a container's link or namespace; "n": a network's bridge; "": ours, half made
+	ID   string // of the container or the network
+}
