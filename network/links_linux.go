@@ -242,7 +242,32 @@ func (l *netlinkLinks) attach(_ context.Context, containerID string, wires []wir
 			return "", fmt.Errorf("interface %s: %w", w.Interface, err)
 		}
 	}
+	if err := l.settle(ns, containerID, wires); err != nil {
+		return "", err
+	}
 	return path, nil
+}
+
+// settle has the kernel put the links to use now: inner ends first, then the
+// outer ones, then the bridges that got a first port.
+func (l *netlinkLinks) settle(ns *os.File, containerID string, wires []wire) error {
+	err := inNetns(ns, func() error {
+		for _, w := range wires {
+			if err := syncLink(w.Interface); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, w := range wires {
+		if err := errors.Join(syncLink(l.mark.veth(containerID, w.Interface)), syncLink(w.Bridge)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // connect makes one veth pair, or what is missing of it.

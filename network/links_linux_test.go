@@ -335,3 +335,23 @@ func BenchmarkAttachDetach(b *testing.B) {
 
 // background is for clean-up, when the test's own context is done.
 func background() context.Context { return context.Background() }
+
+// TestFirstPacket: a container's links carry packets when Attach returns. When
+// they do not, the first connection waits a second for its retransmission.
+func TestFirstPacket(t *testing.T) {
+	m, _ := host(t, "nt0", "10.88.0.0/16")
+	for i := range 20 {
+		id := fmt.Sprint("c", i)
+		ns, at, err := m.Attach(t.Context(), id, []string{DefaultID})
+		nettest.Must(t, err)
+		nettest.Open(t, ns).Serve(t, "0.0.0.0:80", "x")
+		start := time.Now()
+		_, err = (*nettest.NS)(nil).Ask("tcp4", at[0].Addr.Addr().String()+":80")
+		if took := time.Since(start); err != nil || took > 900*time.Millisecond {
+			t.Errorf("container %d answered after %s: %v", i, took, err)
+		}
+		if i%2 == 1 {
+			nettest.Must(t, m.Detach(t.Context(), id))
+		}
+	}
+}
