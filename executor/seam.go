@@ -18,20 +18,6 @@ import (
 	"satld/network"
 )
 
-// State is where a container of this node is in its life.
-type State int
-
-// The states of a container, in the order it passes through them. Docker's
-// names for them are what String gives.
-const (
-	Created State = iota
-	Running
-	Paused
-	Exited
-	Removing
-	Dead // its removal failed and is retried
-)
-
 // Snapshot is a container of this node as it is now: a value to read.
 type Snapshot struct {
 	ID           string
@@ -54,24 +40,16 @@ type Snapshot struct {
 	Slot                                   uint64
 
 	// Config, HostConfig and NetworkingConfig are as effective, defaults filled in.
-	Config     *container.Config
-	HostConfig *container.HostConfig
-	Networks   []network.Attachment
-	Ports      []PortBinding
-	Mounts     []jail.Mount
-	Args       []string // the effective argument vector, Path first
-	LogPath    string
+	Config      *container.Config
+	HostConfig  *container.HostConfig
+	Networks    []network.Attachment
+	HostNetwork bool
+	Ports       []PortBinding
+	Mounts      []jail.Mount
+	Args        []string // the effective argument vector, Path first
 
 	// Health is nil where there is no probe (cases/api.md, api-2).
 	Health *healthcheck.Health
-}
-
-// PortBinding is a published port of one container.
-type PortBinding struct {
-	Proto     string
-	HostIP    string
-	Published uint16
-	Target    uint16
 }
 
 // CreateRequest is `docker create`: name may be empty (one is made up).

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package executor
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"satld/healthcheck"
+)
+
+// Container is one container of this node. Its lock guards the record and is
+// never held across a call that can wait; op serialises start and removal.
+type Container struct {
+	id string
+	op chan struct{} // holds one token while a start or a removal is under way
+
+	mu      sync.Mutex
+	rec     Record
+	pid     int
+	proved  chan struct{} // closed when the task has proved itself: the STARTING to RUNNING gate
+	done    chan struct{} // closed when no process of this run is left
+	gone    chan struct{} // closed when the container is removed
+	stopped chan struct{} // closed when a stop of this run was asked for
+
+	last     *healthcheck.Transition // the newest change of verdict not yet acted on
+	verdicts chan struct{}           // nudges the supervisor to look at last
+}
+
+func newContainer(rec Record) *Container {
+	c := &Container{
+		id: rec.ID, rec: rec,
+		op:       make(chan struct{}, 1),
+		gone:     make(chan struct{}),
+		verdicts: make(chan struct{}, 1),
+	}
+	c.newRun()
+	return c
+}
+
+// newRun resets what belongs to one run of the main process.
+func (c *Container) newRun() {
+	c.proved, c.done, c.stopped = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	c.last = nil
+}
+
+// acquire takes the container's operation slot.
+func (c *Container) acquire(ctx context.Context) error {
+	select {
+	case c.op <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Container) release() { <-c.op }
+
+// record returns a copy of the record as it is now.
+func (c *Container) record() Record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rec
+}
+
+// run returns the channels of the current run.
+func (c *Container) run() (proved, done, stopped chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.proved, c.done, c.stopped
+}
+
+// takeVerdict returns the newest change of verdict that was not acted on yet.
+func (c *Container) takeVerdict() *healthcheck.Transition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.last
+	c.last = nil
+	return t
+}
+
+// putVerdict is the monitor's callback: it never blocks.
+func (c *Container) putVerdict(t healthcheck.Transition) {
+	c.mu.Lock()
+	c.last = &t
+	c.mu.Unlock()
+	select {
+	case c.verdicts <- struct{}{}:
+	default:
+	}
+}
+
+// closeOnce closes a channel that may be closed already; the caller holds the
+// lock that guards it.
+func closeOnce(ch chan struct{}) {
+	select {
+	case <-ch:
+	default:
+		close(ch)
+	}
+}
+
+// settings returns the probe's effective settings, or ok false without a probe.
+func (r Record) settings() (s healthcheck.Settings, ok bool) {
+	if r.TaskID == "" || r.Config == nil || r.Config.Healthcheck == nil {
+		// The container API reads no healthcheck (spec/healthchecks.txt,
+		// "satl run -p is always in that state").
+		return healthcheck.Settings{}, false
+	}
+	s, ok, _, err := healthcheck.FromConfig(r.Config.Healthcheck)
+	return s, ok && err == nil
+}
+
+// aliases are the other names the API finds a task's container by.
+func (r Record) aliases() []string {
+	if r.TaskID == "" {
+		return nil
+	}
+	return slices.DeleteFunc([]string{r.slotName()}, func(s string) bool { return s == r.Name })
+}

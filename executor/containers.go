@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package executor
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"syscall"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	dockerevents "github.com/docker/docker/api/types/events"
+	"github.com/docker/docker/pkg/namesgenerator"
+	"github.com/moby/sys/signal"
+
+	"satld/jail"
+	"satld/network"
+)
+
+var _ Containers = (*Node)(nil)
+
+// List returns every container of this node, in no order.
+func (n *Node) List() []Snapshot {
+	all := n.all()
+	out := make([]Snapshot, 0, len(all))
+	for _, c := range all {
+		out = append(out, n.snapshot(c))
+	}
+	return out
+}
+
+// Get returns one container.
+func (n *Node) Get(ref string) (Snapshot, error) {
+	c, err := n.find(ref)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return n.snapshot(c), nil
+}
+
+func (n *Node) snapshot(c *Container) Snapshot {
+	c.mu.Lock()
+	r, pid := c.rec, c.pid
+	c.mu.Unlock()
+	s := Snapshot{
+		ID: r.ID, Name: r.Name, Aliases: r.aliases(), Image: r.Image, ImageID: r.ImageID, Created: r.Created,
+		State: r.State, Started: r.Started, Finished: r.Finished, ExitCode: r.ExitCode, OOMKilled: r.OOMKilled,
+		Error: r.Error, Pid: pid, RestartCount: r.Restarts,
+		TaskID: r.TaskID, ServiceID: r.ServiceID, ServiceName: r.ServiceName, NodeID: r.NodeID, Slot: r.Slot,
+		Config: r.Config, HostConfig: r.HostConfig, Ports: r.Ports, Args: r.Args,
+		Networks: n.cfg.Networks.Attachments(r.ID), HostNetwork: r.Host,
+	}
+	if m, err := mounts(r.HostConfig); err == nil {
+		s.Mounts = m
+	}
+	if _, probed := r.settings(); probed && r.State.Live() {
+		if h, ok := n.cfg.Prober.Get(r.ID); ok {
+			s.Health = &h
+		}
+	}
+	return s
+}
+
+// namePattern is Docker's for container names.
+var namePattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]+$`)
+
+// Create makes a container of `run`; it does not run yet.
+func (n *Node) Create(ctx context.Context, req CreateRequest) (string, []string, error) {
+	if req.Config == nil {
+		return "", nil, invalid("config cannot be empty in order to create a container")
+	}
+	if req.HostConfig == nil {
+		req.HostConfig = &container.HostConfig{}
+	}
+	raw := make([]byte, 32)
+	if _, err := rand.Read(raw); err != nil {
+		return "", nil, fmt.Errorf("make a container ID: %w", err)
+	}
+	rec := Record{
+		ID: hex.EncodeToString(raw), Name: req.Name, Image: req.Config.Image, Created: time.Now(),
+		Config: req.Config, HostConfig: req.HostConfig, NetworkIDs: req.NetworkIDs, Aliases: req.Aliases,
+		Host: req.HostConfig.NetworkMode.IsHost(),
+	}
+	if rec.Name != "" && !namePattern.MatchString(rec.Name) {
+		return "", nil, invalid("Invalid container name (%s), only [a-zA-Z0-9][a-zA-Z0-9_.-] are allowed", rec.Name)
+	}
+	if !rec.Host && len(rec.NetworkIDs) == 0 {
+		rec.NetworkIDs = []string{network.DefaultID}
+	}
+	img, err := n.cfg.Images.Get(rec.Image)
+	if err != nil {
+		return "", nil, err
+	}
+	if err := rec.fillFrom(img); err != nil {
+		return "", nil, err
+	}
+	if s := rec.Config.StopSignal; s != "" {
+		if _, err := signal.ParseSignal(s); err != nil {
+			return "", nil, invalid("stop signal: %v", err)
+		}
+	}
+	if _, err := mounts(rec.HostConfig); err != nil {
+		return "", nil, err
+	}
+	if _, _, err := logLimits(rec.HostConfig.LogConfig); err != nil {
+		return "", nil, err
+	}
+	// Names and ports are claimed under one lock, so that of two requests for
+	// the same one is refused.
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.claim(&rec); err != nil {
+		return "", nil, err
+	}
+	if err := saveRecord(n.dir, rec); err != nil {
+		return "", nil, errors.Join(err, removeDir(n.dir, rec.ID))
+	}
+	n.containers[rec.ID] = newContainer(rec)
+	n.event(rec, dockerevents.ActionCreate)
+	return rec.ID, nil, nil
+}
+
+// claim gives the record its name and ports, or says who has them. The caller
+// holds the node's lock.
+func (n *Node) claim(rec *Record) error {
+	names := make(map[string]string)
+	var taken []PortBinding
+	for _, c := range n.containers {
+		other := c.record()
+		names[other.Name] = other.ID
+		if other.State != Exited || other.TaskID == "" {
+			taken = append(taken, other.Ports...)
+		}
+	}
+	if id, ok := names[rec.Name]; ok && rec.Name != "" {
+		return conflict("Conflict. The container name %q is already in use by container %q. You have to remove (or rename) that container to be able to reuse that name", "/"+rec.Name, id)
+	}
+	for try := 0; rec.Name == ""; try++ {
+		if name := namesgenerator.GetRandomName(try); names[name] == "" {
+			rec.Name = name
+		}
+	}
+	ports, err := hostPorts(rec.Config, rec.HostConfig, taken)
+	if err != nil {
+		return err
+	}
+	rec.Ports = ports
+	return nil
+}
+
+// Start starts a container that is not running.
+func (n *Node) Start(ctx context.Context, ref string) error {
+	c, err := n.find(ref)
+	if err != nil {
+		return err
+	}
+	rec := c.record()
+	if rec.State == Running {
+		return notModified("container %s is already started", rec.Name)
+	}
+	if rec.TaskID != "" {
+		return conflict("container %s belongs to task %s: its service starts it", rec.Name, rec.TaskID)
+	}
+	if n.portsInUse(rec) != nil {
+		return n.portsInUse(rec)
+	}
+	return n.startRun(ctx, c)
+}
+
+// portsInUse refuses a start whose published ports somebody else has now.
+func (n *Node) portsInUse(rec Record) error {
+	for _, c := range n.all() {
+		other := c.record()
+		if other.ID == rec.ID || !other.State.Live() {
+			continue
+		}
+		for _, p := range rec.Ports {
+			if o, clash := clashing(p, other.Ports); clash {
+				return conflict("Bind for %s:%d failed: port is already allocated (%s by container %s)", hostOf(p), p.Published, o, other.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// Stop ends a container with its stop signal and grace.
+func (n *Node) Stop(ctx context.Context, ref string, grace *int, sig string) error {
+	c, err := n.find(ref)
+	if err != nil {
+		return err
+	}
+	rec := c.record()
+	if !rec.State.Live() {
+		return notModified("container %s is already stopped", rec.Name)
+	}
+	wait, stopSignal := rec.grace(), rec.stopSignal()
+	if grace != nil {
+		wait = time.Duration(*grace) * time.Second
+	}
+	if sig != "" {
+		if stopSignal, err = signal.ParseSignal(sig); err != nil {
+			return invalid("signal: %v", err)
+		}
+	}
+	return n.stopRun(ctx, c, wait, stopSignal)
+}
+
+// Restart stops a container of `run` and starts it again.
+func (n *Node) Restart(ctx context.Context, ref string, grace *int, sig string) error {
+	if err := n.Stop(ctx, ref, grace, sig); err != nil && !cerrdefs.IsNotModified(err) {
+		return err
+	}
+	return n.Start(ctx, ref)
+}
+
+// Kill sends a signal, SIGKILL by default, to the main process.
+func (n *Node) Kill(ctx context.Context, ref, sig string) error {
+	c, err := n.find(ref)
+	if err != nil {
+		return err
+	}
+	rec := c.record()
+	if !rec.State.Live() {
+		return conflict("container %s is not running", rec.Name)
+	}
+	number := syscall.SIGKILL
+	if sig != "" {
+		if number, err = signal.ParseSignal(sig); err != nil {
+			return invalid("%v", err)
+		}
+	}
+	if number == syscall.SIGKILL {
+		// It is about to end: no new traffic, and a frozen one must thaw to die.
+		n.withdraw(ctx, c)
+	}
+	if err := n.cfg.Runtime.Kill(ctx, c.id, int(number)); err != nil {
+		return err
+	}
+	n.event(rec, dockerevents.ActionKill, "signal", fmt.Sprint(int(number)))
+	if number != syscall.SIGKILL {
+		return nil
+	}
+	if rec.State == Paused {
+		if err := n.cfg.Runtime.Resume(ctx, c.id); err != nil {
+			return err
+		}
+	}
+	_, done, _ := c.run()
+	return n.kill(ctx, c, done)
+}
+
+// Remove deletes a container; force kills it first.
+func (n *Node) Remove(ctx context.Context, ref string, force, _ bool) error {
+	c, err := n.find(ref)
+	if err != nil {
+		return err
+	}
+	rec := c.record()
+	if rec.State.Live() {
+		if !force {
+			return conflict("cannot remove container %q: container is running: stop the container before removing or force remove", "/"+rec.Name)
+		}
+		if err := n.halt(ctx, c, true); err != nil {
+			return err
+		}
+	}
+	return n.remove(ctx, c)
+}
+
+// halt ends a container that runs, or keeps one from running that does not yet.
+func (n *Node) halt(ctx context.Context, c *Container, now bool) error {
+	if err := c.acquire(ctx); err != nil { // a start under way ends first
+		return err
+	}
+	c.release()
+	rec := c.record()
+	if rec.State == Created {
+		return n.update(c, func(r *Record) { r.Stopping = true })
+	}
+	grace, sig := rec.grace(), rec.stopSignal()
+	if now {
+		grace, sig = 0, syscall.SIGKILL
+	}
+	return n.stopRun(ctx, c, grace, sig)
+}
+
+// Rename gives a container of `run` another name.
+func (n *Node) Rename(_ context.Context, ref, name string) error {
+	c, err := n.find(ref)
+	if err != nil {
+		return err
+	}
+	if !namePattern.MatchString(name) {
+		return invalid("Invalid container name (%s), only [a-zA-Z0-9][a-zA-Z0-9_.-] are allowed", name)
+	}
+	if c.record().TaskID != "" {
+		return conflict("a task's container cannot be renamed")
+	}
+	if id, taken := n.nameTaken(name, c.id); taken {
+		return conflict("Conflict. The container name %q is already in use by container %q", "/"+name, id)
+	}
+	old := c.record().Name
+	if err := n.update(c, func(r *Record) { r.Name = name }); err != nil {
+		return err
+	}
+	rec := c.record()
+	n.event(rec, dockerevents.ActionRename, "oldName", "/"+old)
+	if rec.State.Live() {
+		return n.cfg.Traffic.Put(context.WithoutCancel(n.ctx), n.member(rec))
+	}
+	return nil
+}
+
+// Pause freezes a container; it is not probed meanwhile (cases/probe.md, probe-12).
+func (n *Node) Pause(ctx context.Context, ref string) error {
+	c, err := n.live(ref)
+	if err != nil {
+		return err
+	}
+	if c.record().State == Paused {
+		return conflict("container %s is already paused", c.record().Name)
+	}
+	n.cfg.Prober.Pause(c.id)
+	if err := n.cfg.Runtime.Pause(ctx, c.id); err != nil {
+		n.cfg.Prober.Resume(c.id)
+		return err
+	}
+	n.event(c.record(), dockerevents.ActionPause)
+	return n.advance(c, Paused, nil)
+}
+
+// Unpause lets a frozen container go on.
+func (n *Node) Unpause(ctx context.Context, ref string) error {
+	c, err := n.live(ref)
+	if err != nil {
+		return err
+	}
+	if c.record().State != Paused {
+		return conflict("container %s is not paused", c.record().Name)
+	}
+	if err := n.cfg.Runtime.Resume(ctx, c.id); err != nil {
+		return err
+	}
+	n.cfg.Prober.Resume(c.id)
+	n.event(c.record(), dockerevents.ActionUnPause)
+	return n.advance(c, Running, nil)
+}
+
+// live finds a container whose main process exists.
+func (n *Node) live(ref string) (*Container, error) {
+	c, err := n.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	if rec := c.record(); !rec.State.Live() {
+		return nil, conflict("container %s is not running", rec.ID)
+	}
+	return c, nil
+}
+
+// Wait tells once how the container ended.
+func (n *Node) Wait(ctx context.Context, ref string, condition container.WaitCondition) (<-chan WaitResult, error) {
+	c, err := n.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	_, done, _ := c.run()
+	state := c.record().State
+	until := []<-chan struct{}{done}
+	switch condition {
+	case "", container.WaitConditionNotRunning:
+		if !state.Live() {
+			until = nil
+		}
+	case container.WaitConditionNextExit:
+		if !state.Live() && state != Created {
+			return nil, conflict("container %s has ended and waits for no next exit", short(c.id))
+		}
+	case container.WaitConditionRemoved:
+		until = []<-chan struct{}{c.gone}
+	default:
+		return nil, invalid("invalid wait condition %q", condition)
+	}
+	out := make(chan WaitResult, 1)
+	go func() {
+		for _, ch := range until {
+			select {
+			case <-ch:
+			case <-ctx.Done():
+				out <- WaitResult{Err: ctx.Err()}
+				return
+			case <-n.ctx.Done():
+				out <- WaitResult{Err: errors.New("the daemon is stopping; the container goes on")}
+				return
+			}
+		}
+		out <- WaitResult{ExitCode: c.record().ExitCode}
+	}()
+	return out, nil
+}
+
+// Logs calls each for every selected line of the container's output.
+func (n *Node) Logs(ctx context.Context, ref string, q jail.LogQuery, each func(jail.LogLine) error) error {
+	c, err := n.find(ref)
+	if err != nil {
+		return err
+	}
+	return n.cfg.Runtime.Logs(ctx, c.id, q, each)
+}
+
+// Attach joins the container's live streams.
+func (n *Node) Attach(ctx context.Context, ref string, stdin io.Reader, stdout, stderr io.Writer) error {
+	c, err := n.find(ref)
+	if err != nil {
+		return err
+	}
+	return n.cfg.Runtime.Attach(ctx, c.id, stdin, stdout, stderr)
+}
+
+// Resize sets the size of the container's terminal, in characters.
+func (n *Node) Resize(ctx context.Context, ref string, width, height uint16) error {
+	c, err := n.live(ref)
+	if err != nil {
+		return err
+	}
+	return n.cfg.Runtime.Resize(ctx, c.id, width, height)
+}
+
+// Exec runs a command in a running container.
+func (n *Node) Exec(ctx context.Context, ref string, spec jail.ExecSpec) (jail.Process, error) {
+	c, err := n.live(ref)
+	if err != nil {
+		return nil, err
+	}
+	if c.record().State == Paused {
+		return nil, conflict("container %s is paused, unpause the container before exec", c.id)
+	}
+	return n.cfg.Runtime.Exec(ctx, c.id, spec)
+}
+
+// Size is the bytes of a container's own changes and of its whole root.
+func (n *Node) Size(ctx context.Context, ref string) (rw, root int64, err error) {
+	c, err := n.find(ref)
+	if err != nil {
+		return 0, 0, err
+	}
+	if rw, err = n.cfg.Images.Usage(ctx, c.id); err != nil {
+		return 0, 0, err
+	}
+	img, err := n.cfg.Images.Get(c.record().ImageID)
+	if err != nil {
+		return rw, rw, nil // its image was untagged and removed by force
+	}
+	return rw, rw + img.Size, nil
+}

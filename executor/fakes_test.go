@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package executor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+	gogotypes "github.com/gogo/protobuf/types"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/moby/swarmkit/v2/api"
+
+	"satld/events"
+	"satld/healthcheck"
+	"satld/image"
+	"satld/jail"
+	"satld/network"
+	"satld/traffic"
+)
+
+// journal is what the fakes were asked to do, in order.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) add(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+}
+
+func (j *journal) all() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.lines)
+}
+
+// at is the position of the first line equal to one of lines, -1 without.
+func (j *journal) at(line string) int { return slices.Index(j.all(), line) }
+
+// fakeRuntime runs nothing: a process lives until it is killed or ended by
+// the test.
+type fakeRuntime struct {
+	jail.Runtime
+	j  *journal
+	mu sync.Mutex
+	on map[string]*fakeProcess
+
+	ignoreTerm bool
+	failCreate error
+	probe      func(id string) (int, string) // exit code and output
+}
+
+type fakeProcess struct {
+	started time.Time
+	done    chan struct{}
+	exit    jail.Exit
+	running bool
+}
+
+func (f *fakeRuntime) process(id string) *fakeProcess {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.on[id]
+	if p == nil {
+		p = &fakeProcess{done: make(chan struct{})}
+		f.on[id] = p
+	}
+	return p
+}
+
+func (f *fakeRuntime) Create(_ context.Context, s jail.Spec) (int, error) {
+	f.j.add("create")
+	if f.failCreate != nil {
+		return 0, f.failCreate
+	}
+	f.mu.Lock()
+	delete(f.on, s.ID)
+	f.mu.Unlock()
+	f.process(s.ID)
+	return 42, nil
+}
+
+func (f *fakeRuntime) Start(_ context.Context, id string) (time.Time, error) {
+	p := f.process(id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p.started.IsZero() {
+		f.j.add("start")
+		p.started, p.running = time.Now(), true
+	}
+	return p.started, nil
+}
+
+func (f *fakeRuntime) end(id string, code int) {
+	p := f.process(id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p.running {
+		p.running = false
+		p.exit = jail.Exit{Code: code, At: time.Now()}
+		close(p.done)
+	}
+}
+
+func (f *fakeRuntime) Wait(ctx context.Context, id string) (jail.Exit, error) {
+	p := f.process(id)
+	select {
+	case <-p.done:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return p.exit, nil
+	case <-ctx.Done():
+		return jail.Exit{}, ctx.Err()
+	}
+}
+
+func (f *fakeRuntime) Running(_ context.Context, id string) (int, bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.on[id]
+	return 42, p != nil && p.running, nil
+}
+
+func (f *fakeRuntime) Kill(_ context.Context, id string, sig int) error {
+	f.j.add("kill %d", sig)
+	if sig == int(syscall.SIGTERM) && !f.ignoreTerm {
+		f.end(id, 0) // exits 0 on its stop signal
+	}
+	if sig == int(syscall.SIGKILL) {
+		f.end(id, 137)
+	}
+	return nil
+}
+
+func (f *fakeRuntime) Delete(context.Context, string) error { f.j.add("delete"); return nil }
+func (f *fakeRuntime) Forget(context.Context, string) error { return nil }
+func (f *fakeRuntime) List(context.Context) ([]string, error) {
+	return nil, nil
+}
+func (f *fakeRuntime) Pause(context.Context, string) error  { f.j.add("pause"); return nil }
+func (f *fakeRuntime) Resume(context.Context, string) error { f.j.add("resume"); return nil }
+
+func (f *fakeRuntime) RunProbe(_ context.Context, id string, _ []string, out io.Writer, started func()) (int, error) {
+	started()
+	code, text := f.probe(id)
+	_, err := io.WriteString(out, text)
+	return code, err
+}
+
+type fakeImages struct{ image.Images }
+
+func (fakeImages) Get(ref string) (image.Image, error) {
+	if ref == "missing:1" {
+		return image.Image{}, cerrdefs.ErrNotFound.WithMessage("No such image: " + ref)
+	}
+	return image.Image{ID: "sha256:1", Config: v1.ConfigFile{Config: v1.Config{
+		Cmd: []string{"/app"}, Env: []string{"PATH=/bin", "A=1"}, WorkingDir: "/srv", User: "web",
+		Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "/image-probe"}},
+	}}}, nil
+}
+func (fakeImages) Pull(context.Context, string, image.Auth, image.Progress) (image.Image, error) {
+	return image.Image{}, cerrdefs.ErrNotFound.WithMessage("No such image: missing:1")
+}
+func (fakeImages) Mount(context.Context, string, string) (string, error) { return "/root", nil }
+func (fakeImages) Unmount(context.Context, string) error                 { return nil }
+func (fakeImages) Release(context.Context, string) error                 { return nil }
+func (fakeImages) Sweep(context.Context, map[string]bool) error          { return nil }
+
+type fakeNetworks struct{ network.Networks }
+
+func (fakeNetworks) Attach(context.Context, string, []string) (string, []network.Attachment, error) {
+	return "/run/netns/x", nil, nil
+}
+func (fakeNetworks) Attachments(string) []network.Attachment {
+	return []network.Attachment{{NetworkID: "n", Addr: netip.MustParsePrefix("10.0.0.2/24"), Gateway: netip.MustParseAddr("10.0.0.1")}}
+}
+func (fakeNetworks) Detach(context.Context, string) error         { return nil }
+func (fakeNetworks) Sweep(context.Context, map[string]bool) error { return nil }
+func (fakeNetworks) Ensure(_ context.Context, n network.Network) (network.Network, error) {
+	return n, nil
+}
+
+type fakeTraffic struct {
+	j          *journal
+	mu         sync.Mutex
+	members    map[string]traffic.Member
+	stuckUntil time.Time // Withdraw fails to confirm before
+}
+
+func (f *fakeTraffic) Put(_ context.Context, m traffic.Member) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.members[m.ContainerID] = m
+	f.j.add("put serving=%t", m.Serving)
+	return nil
+}
+
+func (f *fakeTraffic) Withdraw(ctx context.Context, id string) error {
+	f.mu.Lock()
+	m := f.members[id]
+	m.Serving = false
+	f.members[id] = m
+	stuck := time.Until(f.stuckUntil)
+	f.mu.Unlock()
+	if stuck > 0 {
+		select {
+		case <-time.After(stuck):
+		case <-ctx.Done():
+			f.j.add("withdraw unconfirmed")
+			return ctx.Err()
+		}
+	}
+	f.j.add("withdraw")
+	return nil
+}
+
+func (f *fakeTraffic) Remove(_ context.Context, id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.members, id)
+	f.j.add("remove")
+	return nil
+}
+
+func (f *fakeTraffic) serving(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.members[id].Serving
+}
+
+// bench is a node among fakes, with the real monitor.
+type bench struct {
+	t       *testing.T
+	dir     string
+	j       *journal
+	rt      *fakeRuntime
+	traffic *fakeTraffic
+	monitor *healthcheck.Monitor
+	events  *events.Log
+	node    *Node
+	stop    context.CancelFunc
+	ended   chan error
+}
+
+func newBench(t *testing.T) *bench {
+	j := &journal{}
+	b := &bench{
+		t: t, dir: t.TempDir(), j: j,
+		rt:      &fakeRuntime{j: j, on: map[string]*fakeProcess{}, probe: func(string) (int, string) { return 0, "" }},
+		traffic: &fakeTraffic{j: j, members: map[string]traffic.Member{}},
+	}
+	b.open()
+	return b
+}
+
+// open starts a daemon's worth of executor over what an earlier one left.
+func (b *bench) open() {
+	b.t.Helper()
+	b.events = new(events.Log)
+	b.monitor = healthcheck.NewMonitor(healthcheck.Options{})
+	ctx, stop := context.WithCancel(context.Background())
+	b.stop, b.ended = stop, make(chan error, 1)
+	go func() { b.ended <- b.monitor.Run(ctx) }()
+	node, err := Open(b.t.Context(), Config{
+		StateDir: b.dir, Hostname: "here", Runtime: b.rt, Images: fakeImages{}, Networks: fakeNetworks{},
+		Traffic: b.traffic, Prober: b.monitor, Events: b.events,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.node = node
+}
+
+// close ends the daemon and leaves the containers.
+func (b *bench) close() {
+	b.node.Close()
+	b.stop()
+	<-b.ended
+}
+
+// task makes a task of service web with the given probe, nil for none.
+func webTask(health *api.HealthConfig) *api.Task {
+	return &api.Task{
+		ID: "task1", ServiceID: "service1", Slot: 1, NodeID: "node1",
+		ServiceAnnotations: api.Annotations{Name: "web"},
+		Spec: api.TaskSpec{Runtime: &api.TaskSpec_Container{Container: &api.ContainerSpec{
+			Image: "app:1", Healthcheck: health, StopGracePeriod: gogotypes.DurationProto(2 * time.Second),
+		}}},
+		Endpoint: &api.Endpoint{Ports: []*api.PortConfig{{Protocol: api.ProtocolTCP, TargetPort: 80, PublishedPort: 8080}}},
+	}
+}
+
+func everySecond(retries int32) *api.HealthConfig {
+	return &api.HealthConfig{
+		Test: []string{"CMD", "/probe"}, Interval: gogotypes.DurationProto(time.Second),
+		Timeout: gogotypes.DurationProto(time.Second), Retries: retries,
+	}
+}

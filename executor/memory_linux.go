@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package executor
+
+import "golang.org/x/sys/unix"
+
+// totalMemory is the machine's memory in bytes, 0 where it cannot be told.
+func totalMemory() int64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package executor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	dockerevents "github.com/docker/docker/api/types/events"
+
+	"satld/events"
+	"satld/healthcheck"
+	"satld/image"
+	"satld/jail"
+	"satld/network"
+	"satld/traffic"
+)
+
+const (
+	// withdrawBound is how long a stop waits for the packet filter to confirm
+	// a withdrawal: one failed apply and its retries fit in it, a filter that
+	// stays broken does not wedge the task (cases/pool.md, pool-4).
+	withdrawBound = 5 * time.Second
+	// proberBound is how long a stop waits for a probe in flight to be killed.
+	proberBound = 2 * time.Second
+	// killBound is how long a killed container may take to end before its
+	// stop reports an error; its end is still watched for.
+	killBound = 10 * time.Second
+	// DefaultGrace is the time between stop signal and SIGKILL where the spec
+	// gives none: Docker's own.
+	DefaultGrace = 10 * time.Second
+)
+
+// Prober watches containers by probing them; *healthcheck.Monitor is one.
+type Prober interface {
+	Watch(w healthcheck.Watch)
+	Remove(ctx context.Context, id string) error
+	Get(id string) (healthcheck.Health, bool)
+	Pause(id string)
+	Resume(id string)
+}
+
+// Config is what a node's executor works with.
+type Config struct {
+	StateDir string
+	Hostname string
+	Version  string // engine version shown in the node's description
+	Labels   map[string]string
+
+	Runtime  jail.Runtime
+	Images   image.Images
+	Networks network.Networks
+	Traffic  traffic.Traffic
+	Prober   Prober
+	Events   *events.Log
+	Logger   *slog.Logger
+}
+
+// Node runs containers on this machine. It implements SwarmKit's
+// exec.Executor for tasks and Containers for the API.
+type Node struct {
+	cfg Config
+	dir string // STATE/containers
+	log *slog.Logger
+
+	// ctx bounds the goroutines that watch containers: when it ends they stop
+	// watching and leave the containers as they are.
+	ctx  context.Context
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu         sync.Mutex
+	containers map[string]*Container // by ID
+	nodeID     string
+}
+
+// Open takes over what an earlier daemon left, before anything new may
+// happen: living containers are watched again and keep their traffic, ended
+// ones are recorded, strays are swept. Tasks are not disturbed.
+func Open(ctx context.Context, cfg Config) (*Node, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	n := &Node{cfg: cfg, dir: filepath.Join(cfg.StateDir, "containers"), log: cfg.Logger, containers: make(map[string]*Container)}
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	if err := n.adoptAll(ctx); err != nil {
+		n.stop()
+		return nil, fmt.Errorf("take over containers: %w", err)
+	}
+	return n, nil
+}
+
+// Close stops watching; every container is left running.
+func (n *Node) Close() {
+	n.stop()
+	n.wg.Wait()
+}
+
+// add registers a container; a taken ID or name is refused by the caller.
+func (n *Node) add(c *Container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.containers[c.id] = c
+}
+
+func (n *Node) byID(id string) (*Container, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c, ok := n.containers[id]
+	return c, ok
+}
+
+func (n *Node) all() []*Container {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := make([]*Container, 0, len(n.containers))
+	for _, c := range n.containers {
+		list = append(list, c)
+	}
+	return list
+}
+
+// update changes a container's record and saves it. The record in memory is
+// changed even where saving fails: what runs is the truth, the file its copy.
+func (n *Node) update(c *Container, change func(*Record)) error {
+	c.mu.Lock()
+	change(&c.rec)
+	rec := c.rec
+	c.mu.Unlock()
+	return saveRecord(n.dir, rec)
+}
+
+// advance moves a container's state, which must be a step of its life.
+func (n *Node) advance(c *Container, to State, change func(*Record)) error {
+	c.mu.Lock()
+	state, err := c.rec.State.Advance(to)
+	if err != nil {
+		c.mu.Unlock()
+		return fmt.Errorf("container %s: %w", short(c.id), err)
+	}
+	c.rec.State = state
+	if change != nil {
+		change(&c.rec)
+	}
+	rec := c.rec
+	c.mu.Unlock()
+	return saveRecord(n.dir, rec)
+}
+
+// logger is the log of one container: a task's lines carry its ID.
+func (n *Node) logger(r Record) *slog.Logger {
+	l := n.log.With("container", short(r.ID), "name", r.Name)
+	if r.TaskID != "" {
+		l = l.With("task_id", r.TaskID)
+	}
+	return l
+}
+
+// event publishes a container event with Docker's attributes.
+func (n *Node) event(r Record, action dockerevents.Action, extra ...string) {
+	attributes := make(map[string]string, len(r.Config.Labels)+4)
+	for k, v := range r.Config.Labels {
+		attributes[k] = v
+	}
+	attributes["image"], attributes["name"] = r.Image, r.Name
+	for i := 0; i+1 < len(extra); i += 2 {
+		attributes[extra[i]] = extra[i+1]
+	}
+	n.cfg.Events.Publish(events.Container(action, r.ID, attributes))
+}
+
+// short is an ID as people see it.
+func short(id string) string {
+	if len(id) > 12 {
+		return id[:12]
+	}
+	return id
+}

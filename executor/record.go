@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package executor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+)
+
+// recordVersion is bumped when an older daemon could not read the record.
+const recordVersion = 1
+
+// Record is what is kept of a container under the state directory, so that a
+// later daemon takes it over undisturbed. Health is not in it: it is never
+// persisted (spec/healthchecks.txt, "Health is node-local").
+type Record struct {
+	Version int
+	ID      string
+	Name    string
+	Image   string
+	ImageID string
+	Created time.Time
+
+	TaskID      string
+	ServiceID   string
+	ServiceName string
+	NodeID      string
+	Slot        uint64
+
+	Config     *container.Config
+	HostConfig *container.HostConfig
+	NetworkIDs []string
+	Aliases    map[string][]string // by network ID
+	Ports      []PortBinding
+	Args       []string
+	FailOpen   bool // service label satl.traffic.fail-open
+	NotReady   bool // service label satl.dns.not-ready
+	Host       bool // runs in the host's own network stack
+
+	State     State
+	Started   time.Time
+	Finished  time.Time
+	ExitCode  int
+	OOMKilled bool
+	Error     string
+	Restarts  int
+
+	Proved    bool   // a probe has passed, or there is none: it was observed RUNNING
+	Withdrawn bool   // taken out of traffic for good
+	Unhealthy string // why it is being replaced; empty while it is not
+	Stopping  bool   // somebody asked for its stop
+}
+
+// recordFile is where a container's record is kept.
+func recordFile(dir, id string) string { return filepath.Join(dir, id, "container.json") }
+
+// saveRecord writes the record in one step: a crash leaves the old one or the
+// new one.
+func saveRecord(dir string, r Record) error {
+	r.Version = recordVersion
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode record of container %s: %w", r.ID, err)
+	}
+	path := recordFile(dir, r.ID)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("save record of container %s: %w", r.ID, err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".container-*")
+	if err != nil {
+		return fmt.Errorf("save record of container %s: %w", r.ID, err)
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("save record of container %s: %w", r.ID, errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}
+
+// loadRecords reads every record. A directory without one is a container
+// whose creation or removal was cut short: it is named in strays.
+func loadRecords(dir string) (records []Record, strays []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read containers: %w", err)
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		data, err := os.ReadFile(recordFile(dir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			strays = append(strays, e.Name())
+			continue
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("read record of container %s: %w", e.Name(), err)
+		}
+		var r Record
+		if err := json.Unmarshal(data, &r); err != nil {
+			return nil, nil, fmt.Errorf("read record %s: %w; move it away to forget this container", recordFile(dir, e.Name()), err)
+		}
+		if r.Version > recordVersion {
+			return nil, nil, fmt.Errorf("read record %s: version %d is from a newer satld than this one", recordFile(dir, e.Name()), r.Version)
+		}
+		records = append(records, r)
+	}
+	return records, strays, nil
+}
