@@ -4,18 +4,22 @@ package api
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/docker/docker/api/types/container"
-	"github.com/google/go-containerregistry/pkg/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/controlapi"
+	"github.com/moby/swarmkit/v2/manager/state"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -27,6 +31,13 @@ import (
 	"satld/jail"
 	"satld/network"
 )
+
+func init() {
+	// The control API's gRPC tells each connection at level info.
+	if err := log.SetLevel("error"); err != nil {
+		panic(err)
+	}
+}
 
 // fakeCluster is a cluster of one: a real store and SwarmKit's real control
 // API over an in-memory connection, without raft, agent or orchestrator.
@@ -44,7 +55,7 @@ const (
 
 func newFakeCluster(t testing.TB) *fakeCluster {
 	t.Helper()
-	s := store.NewMemoryStore(nil)
+	s := store.NewMemoryStore(&fakeProposer{})
 	server := grpc.NewServer()
 	api.RegisterControlServer(server, controlapi.NewServer(s, nil, nil, nil, nil))
 	lis := bufconn.Listen(1 << 20)
@@ -77,6 +88,23 @@ func newFakeCluster(t testing.TB) *fakeCluster {
 		})
 	})
 	return c
+}
+
+// fakeProposer commits at once and counts versions, as raft would.
+type fakeProposer struct{ index atomic.Uint64 }
+
+func (p *fakeProposer) ProposeValue(_ context.Context, _ []api.StoreAction, commit func()) error {
+	p.index.Add(1)
+	if commit != nil {
+		commit()
+	}
+	return nil
+}
+
+func (p *fakeProposer) GetVersion() *api.Version { return &api.Version{Index: p.index.Load()} }
+
+func (p *fakeProposer) ChangesBetween(api.Version, api.Version) ([]state.Change, error) {
+	return nil, errors.New("no history")
 }
 
 // update changes the fake's store; it fails the test when it cannot.
@@ -429,6 +457,7 @@ func newFixture(t testing.TB, change ...func(*Config)) *fixture {
 		c(&cfg)
 	}
 	f.server = New(cfg)
+	f.server.portBusy = func(string, uint32) bool { return false }
 	f.Server = httptest.NewServer(f.server)
 	t.Cleanup(f.Close)
 	return f

@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"time"
 
 	"github.com/containerd/errdefs"
 )
@@ -45,6 +46,11 @@ func decodeBody(w http.ResponseWriter, r *http.Request, out any) (empty bool, er
 	}
 	if media != "application/json" {
 		return false, errInvalid("unsupported Content-Type header (%s): must be 'application/json'", contentType)
+	}
+	if w != nil {
+		c := http.NewResponseController(w)
+		_ = c.SetReadDeadline(time.Now().Add(bodyTimeout)) // not every connection has deadlines
+		defer func() { _ = c.SetReadDeadline(time.Time{}) }()
 	}
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 	if err := dec.Decode(out); err != nil {

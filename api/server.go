@@ -12,6 +12,8 @@ package api
 import (
 	"log/slog"
 	"net/http"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -64,7 +66,14 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	handler http.Handler
-	auth    *http.Client // to registries, for /auth
+	execs   execRegistry // the execs of this daemon's life
+
+	host hostFacts
+
+	// networkMu keeps the sweep of bridges from a network that is being made.
+	networkMu sync.Mutex
+	// portBusy tells whether a process of this host holds a port.
+	portBusy func(proto string, port uint32) bool
 }
 
 // New makes a server; it starts nothing.
@@ -81,7 +90,7 @@ func New(cfg Config) *Server {
 	if cfg.Events == nil {
 		cfg.Events = new(events.Log)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger}
+	s := &Server{cfg: cfg, log: cfg.Logger, portBusy: hostPortBusy, host: readHost()}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -112,4 +121,16 @@ func New(cfg Config) *Server {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.handler.ServeHTTP(w, r)
+}
+
+// nodeName is this host's name.
+func (s *Server) nodeName() string {
+	if s.cfg.NodeName != "" {
+		return s.cfg.NodeName
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	return name
 }

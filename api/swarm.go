@@ -2,4 +2,131 @@
 
 package api
 
-func (s *Server) swarmRoutes(r *routes) {}
+import (
+	"context"
+	"net/http"
+	"reflect"
+
+	"github.com/docker/docker/api/types/swarm"
+	"github.com/docker/docker/daemon/cluster/convert"
+	"github.com/moby/swarmkit/v2/api"
+)
+
+func (s *Server) swarmRoutes(r *routes) {
+	r.get("/swarm", s.manager(s.swarmInspect))
+	r.post("/swarm/init", s.swarmExists)
+	r.post("/swarm/join", s.swarmExists)
+	r.post("/swarm/leave", func(http.ResponseWriter, *http.Request) error {
+		return errNotSupported("leaving the swarm is not supported yet: a satld is always a cluster, of itself alone at least")
+	})
+	r.post("/swarm/update", s.manager(s.swarmUpdate))
+	r.get("/swarm/unlockkey", s.manager(func(w http.ResponseWriter, _ *http.Request) error {
+		return writeJSON(w, http.StatusOK, &swarm.UnlockKeyResponse{}) // never locked
+	}))
+	r.post("/swarm/unlock", func(http.ResponseWriter, *http.Request) error {
+		return errConflict("swarm is not locked")
+	})
+}
+
+// swarmExists answers init and join: a fresh daemon is a cluster already.
+func (s *Server) swarmExists(http.ResponseWriter, *http.Request) error {
+	return errUnavailable(`This node is already part of a swarm. Use "docker swarm leave" to leave this swarm and join another one.`)
+}
+
+// cluster reads the one cluster object, without its secrets.
+func (s *Server) clusterObject(ctx context.Context) (*api.Cluster, error) {
+	resp, err := s.cfg.Cluster.Control().ListClusters(ctx, &api.ListClustersRequest{}, maxList)
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.Clusters) == 0 {
+		return nil, errUnavailable("This node is not part of a swarm")
+	}
+	return resp.Clusters[0], nil
+}
+
+// renderSwarm is the cluster as clients see it. Its version moves with its spec.
+func renderSwarm(c *api.Cluster) swarm.Swarm {
+	out := convert.SwarmFromGRPC(*c)
+	out.Version.Index = specIndex(out.Spec)
+	return out
+}
+
+func (s *Server) swarmInspect(w http.ResponseWriter, r *http.Request) error {
+	c, err := s.clusterObject(r.Context())
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, renderSwarm(c))
+}
+
+// swarmUpdate changes what is honoured of the cluster's settings: labels,
+// task history, heartbeat, certificate expiry; and rotates join tokens.
+func (s *Server) swarmUpdate(w http.ResponseWriter, r *http.Request) error {
+	var spec swarm.Spec
+	if err := decodeJSON(w, r, &spec); err != nil {
+		return err
+	}
+	version, err := queryVersion(r, "swarm")
+	if err != nil {
+		return err
+	}
+	var rotate [3]bool
+	for i, name := range []string{"rotateWorkerToken", "rotateManagerToken", "rotateManagerUnlockKey"} {
+		if rotate[i], err = queryStrictBool(r, name); err != nil {
+			return err
+		}
+	}
+	if rotate[2] {
+		return errNotSupported("autolock is not supported")
+	}
+	return updateLoop(r.Context(), func() error {
+		current, err := s.clusterObject(r.Context())
+		if err != nil {
+			return err
+		}
+		shown := renderSwarm(current)
+		if shown.Version.Index != version {
+			return staleVersion{}
+		}
+		if err := admitSwarm(&spec, &shown.Spec); err != nil {
+			return err
+		}
+		next, err := convert.MergeSwarmSpecToGRPC(spec, *current.Spec.Copy())
+		if err != nil {
+			return errInvalid("%v", err)
+		}
+		next.Annotations.Labels = spec.Labels
+		_, err = s.cfg.Cluster.Control().UpdateCluster(r.Context(), &api.UpdateClusterRequest{
+			ClusterID: current.ID, Spec: &next, ClusterVersion: &current.Meta.Version,
+			Rotation: api.KeyRotation{WorkerJoinToken: rotate[0], ManagerJoinToken: rotate[1]},
+		})
+		return err
+	})
+}
+
+// admitSwarm refuses changes of what has no effect here. Zero values are
+// those that the client leaves as they are.
+func admitSwarm(spec, current *swarm.Spec) error {
+	if spec.Name == "" {
+		spec.Name = current.Name
+	}
+	raft := spec.Raft
+	raft.KeepOldSnapshots = nil // a pointer, and of no effect in Docker either
+	currentRaft := current.Raft
+	currentRaft.KeepOldSnapshots = nil
+	switch {
+	case spec.Name != current.Name:
+		return errInvalid(`swarm spec must be named "default"`)
+	case raft != swarm.RaftConfig{} && !reflect.DeepEqual(raft, currentRaft):
+		return errNotSupported("changing raft settings is not supported")
+	case spec.EncryptionConfig.AutoLockManagers:
+		return errNotSupported("autolock is not supported")
+	case len(spec.CAConfig.ExternalCAs) > 0 || spec.CAConfig.SigningCACert != "" || spec.CAConfig.SigningCAKey != "" ||
+		spec.CAConfig.ForceRotate != current.CAConfig.ForceRotate:
+		return errNotSupported("external certificate authorities and rotation of the root certificate are not supported")
+	case spec.TaskDefaults.LogDriver != nil:
+		return errNotSupported("a default log driver for tasks is not supported")
+	}
+	return nil
+}

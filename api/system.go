@@ -2,12 +2,20 @@
 
 package api
 
-import "net/http"
+import (
+	"net/http"
+	"runtime"
+
+	"github.com/docker/docker/api/types"
+)
 
 func (s *Server) systemRoutes(r *routes) {
 	early := r.whileLoading()
 	early.get("/_ping", s.ping)
 	early.head("/_ping", s.ping)
+	early.get("/version", s.version)
+	r.get("/info", s.info)
+	r.post("/auth", s.authenticate)
 	r.mux.Methods(http.MethodOptions).HandlerFunc(s.wrap(func(w http.ResponseWriter, _ *http.Request) error {
 		w.WriteHeader(http.StatusOK)
 		return nil
@@ -35,4 +43,20 @@ func (s *Server) swarmStatus() string {
 		return "active/manager"
 	}
 	return "active/worker"
+}
+
+func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
+	v := types.Version{
+		Version: s.cfg.Version, APIVersion: maxVersion, MinAPIVersion: minVersion, GitCommit: s.cfg.Commit,
+		GoVersion: runtime.Version(), Os: runtime.GOOS, Arch: runtime.GOARCH, KernelVersion: s.host.kernel, BuildTime: s.cfg.BuildTime,
+	}
+	v.Platform.Name = "satld"
+	v.Components = []types.ComponentVersion{{
+		Name: "Engine", Version: v.Version,
+		Details: map[string]string{
+			"ApiVersion": v.APIVersion, "MinAPIVersion": v.MinAPIVersion, "GitCommit": v.GitCommit, "GoVersion": v.GoVersion,
+			"Os": v.Os, "Arch": v.Arch, "KernelVersion": v.KernelVersion, "BuildTime": v.BuildTime, "Experimental": "false",
+		},
+	}}
+	return writeJSON(w, http.StatusOK, &v)
 }

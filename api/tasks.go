@@ -2,4 +2,93 @@
 
 package api
 
-func (s *Server) taskRoutes(r *routes) {}
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/swarm"
+	"github.com/docker/docker/daemon/cluster/convert"
+	"github.com/moby/swarmkit/v2/api"
+)
+
+func (s *Server) taskRoutes(r *routes) {
+	r.get("/tasks", s.manager(s.taskList))
+	r.get("/tasks/{id}", s.manager(s.taskInspect))
+	r.get("/tasks/{id}/logs", s.taskLogs)
+}
+
+func (s *Server) taskList(w http.ResponseWriter, r *http.Request) error {
+	args, err := parseFilters(r, "id", "name", "label", "service", "node", "desired-state", "runtime", "_up-to-date")
+	if err != nil {
+		return err
+	}
+	f, err := s.taskFilters(r.Context(), args)
+	if err != nil {
+		return err
+	}
+	resp, err := s.cfg.Cluster.Control().ListTasks(r.Context(), &api.ListTasksRequest{Filters: f}, maxList)
+	if err != nil {
+		return err
+	}
+	tasks := make([]swarm.Task, 0, len(resp.Tasks))
+	for _, t := range resp.Tasks {
+		shown, err := convert.TaskFromGRPC(*t)
+		if err != nil {
+			return err
+		}
+		tasks = append(tasks, shown)
+	}
+	return writeJSON(w, http.StatusOK, tasks)
+}
+
+// taskFilters turns names of services and nodes into IDs.
+func (s *Server) taskFilters(ctx context.Context, args filters.Args) (*api.ListTasksRequest_Filters, error) {
+	f := &api.ListTasksRequest_Filters{
+		NamePrefixes: args.Get("name"),
+		IDPrefixes:   args.Get("id"),
+		Labels:       convertLabelFilters(args.Get("label")),
+		UpToDate:     args.Contains("_up-to-date"),
+		Runtimes:     args.Get("runtime"),
+	}
+	if len(f.Runtimes) == 0 {
+		f.Runtimes = []string{string(swarm.RuntimeContainer), ""}
+	}
+	for _, name := range args.Get("service") {
+		svc, err := s.findService(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		f.ServiceIDs = append(f.ServiceIDs, svc.ID)
+	}
+	for _, name := range args.Get("node") {
+		node, err := s.findNode(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		f.NodeIDs = append(f.NodeIDs, node.ID)
+	}
+	for _, name := range args.Get("desired-state") {
+		state, ok := api.TaskState_value[strings.ToUpper(name)]
+		if !ok {
+			return nil, errInvalid("invalid desired-state filter: '%s'", name)
+		}
+		f.DesiredStates = append(f.DesiredStates, api.TaskState(state))
+	}
+	slices.Sort(f.DesiredStates)
+	return f, nil
+}
+
+func (s *Server) taskInspect(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.findTask(r.Context(), pathVar(r, "id"))
+	if err != nil {
+		return err
+	}
+	shown, err := convert.TaskFromGRPC(*t)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, shown)
+}

@@ -2,4 +2,33 @@
 
 package api
 
-func (s *Server) volumeRoutes(r *routes) {}
+import (
+	"net/http"
+
+	"github.com/docker/docker/api/types/volume"
+)
+
+// volumeRoutes are the volumes: there are none.
+func (s *Server) volumeRoutes(r *routes) {
+	missing := func(_ http.ResponseWriter, r *http.Request) error {
+		return errNotFound("get %s: no such volume", pathVar(r, "name"))
+	}
+	r.get("/volumes", func(w http.ResponseWriter, r *http.Request) error {
+		if _, err := parseFilters(r, "dangling", "driver", "label", "name"); err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, &volume.ListResponse{Volumes: []*volume.Volume{}})
+	})
+	r.post("/volumes/create", func(http.ResponseWriter, *http.Request) error {
+		return errNotSupported("volumes are not supported yet: use bind mounts")
+	})
+	r.post("/volumes/prune", func(w http.ResponseWriter, r *http.Request) error {
+		if _, err := parseFilters(r, "all", "label", "label!"); err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, &volume.PruneReport{VolumesDeleted: []string{}})
+	})
+	r.get("/volumes/{name:.*}", missing)
+	r.put("/volumes/{name:.*}", missing)
+	r.del("/volumes/{name:.*}", missing)
+}

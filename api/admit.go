@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package api
+
+import (
+	"regexp"
+
+	"github.com/docker/docker/api/types/swarm"
+	"github.com/moby/swarmkit/v2/manager/constraint"
+
+	"satld/healthcheck"
+)
+
+// admission is what the check of a service spec found besides errors.
+type admission struct {
+	warnings  []string
+	applied   string // the published service's probe defaults that were written into the spec
+	published string // "8080->80/tcp", for the log line
+}
+
+// admit checks a service spec as it came and writes the probe defaults of a
+// published service into it. It is pure but for that.
+//
+// Whatever of Docker's specification would isolate, restrict or change a
+// container and is not honoured here is refused, never ignored.
+func admit(spec *swarm.ServiceSpec) (admission, error) {
+	for _, check := range []func(*swarm.ServiceSpec) error{
+		admitRuntime, admitName, admitServiceLabels, admitContainer, admitMounts,
+		admitResources, admitRestart, admitPlacement, admitLogDriver, admitPorts,
+	} {
+		if err := check(spec); err != nil {
+			return admission{}, err
+		}
+	}
+	return admitHealth(spec)
+}
+
+// admitHealth validates the probe, and for a service that publishes a port
+// applies the tighter defaults or warns that it has none.
+//
+// Rules: spec/healthchecks.txt, "Publishing a port tightens the defaults" and
+// "A published service with no probe at all is a warning".
+func admitHealth(spec *swarm.ServiceSpec) (admission, error) {
+	health := spec.TaskTemplate.ContainerSpec.Healthcheck
+	_, probed, warnings, err := healthcheck.FromConfig(health)
+	if err != nil {
+		return admission{}, errInvalid("%v", err)
+	}
+	a := admission{warnings: warnings}
+	ports := publishedPorts(spec)
+	if len(ports) == 0 {
+		return a, nil
+	}
+	a.published = healthcheck.PublishedText(ports)
+	if !probed {
+		a.warnings = append(a.warnings, healthcheck.NoProbeWarning(spec.Name, a.published))
+		return a, nil
+	}
+	a.applied = healthcheck.TightenPublished(health)
+	return a, nil
+}
+
+// admitRuntime refuses what is no container.
+func admitRuntime(spec *swarm.ServiceSpec) error {
+	switch t := &spec.TaskTemplate; {
+	case t.Runtime == swarm.RuntimePlugin || t.PluginSpec != nil:
+		return errNotSupported("services that run plugins are not supported")
+	case t.Runtime == swarm.RuntimeNetworkAttachment || t.NetworkAttachmentSpec != nil:
+		return errInvalid("invalid task spec: spec type %q not supported", swarm.RuntimeNetworkAttachment)
+	case t.Runtime != "" && t.Runtime != swarm.RuntimeContainer:
+		return errInvalid("unsupported runtime type: %q", t.Runtime)
+	case t.ContainerSpec == nil:
+		return errInvalid("invalid task spec: ContainerSpec is missing")
+	}
+	return nil
+}
+
+// serviceName is what a service may be called: one label of a DNS name, as in Docker.
+var serviceName = regexp.MustCompile(`^[a-zA-Z0-9](?:[-_]*[A-Za-z0-9]+)*$`)
+
+func admitName(spec *swarm.ServiceSpec) error {
+	switch {
+	case spec.Name == "": // one is made up
+		return nil
+	case len(spec.Name) > 63:
+		return errInvalid("invalid service name %q: name must be 63 characters or fewer", spec.Name)
+	case !serviceName.MatchString(spec.Name):
+		return errInvalid("invalid service name %q: name must be valid as a DNS name component", spec.Name)
+	}
+	return nil
+}
+
+func admitPlacement(spec *swarm.ServiceSpec) error {
+	if spec.TaskTemplate.Placement == nil {
+		return nil
+	}
+	if _, err := constraint.Parse(spec.TaskTemplate.Placement.Constraints); err != nil {
+		return errInvalid("invalid placement constraint: %v", err)
+	}
+	return nil
+}
+
+func admitRestart(spec *swarm.ServiceSpec) error {
+	p := spec.TaskTemplate.RestartPolicy
+	if p == nil {
+		return nil
+	}
+	if p.Delay != nil && *p.Delay < 0 {
+		return errInvalid("invalid RestartPolicy: Delay cannot be negative")
+	}
+	if p.Window != nil && *p.Window < 0 {
+		return errInvalid("invalid RestartPolicy: Window cannot be negative")
+	}
+	return nil
+}
