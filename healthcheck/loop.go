@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package healthcheck
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Run probes until ctx is done, then abandons what is in flight and waits for
+// its end, at most KillLimit: only what is left over then is an error. It is
+// called once.
+func (m *Monitor) Run(ctx context.Context) error {
+	defer close(m.stopped)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-m.nudge:
+			m.obey(time.Now())
+		case r := <-m.results:
+			m.land(r, time.Now())
+		case <-timer.C:
+		case <-ctx.Done():
+			continue
+		}
+		now := time.Now()
+		m.writeOff(now)
+		m.launch(now)
+		if next, ok := m.next(); ok {
+			timer.Reset(next.Sub(now))
+		} else {
+			timer.Stop()
+		}
+	}
+	m.left = m.drain()
+	return m.left
+}
+
+// obey does what was asked for, in order.
+func (m *Monitor) obey(now time.Time) {
+	m.mu.Lock()
+	commands := m.commands
+	m.commands = nil
+	m.mu.Unlock()
+	for _, command := range commands {
+		command(now)
+	}
+}
+
+// next is when the loop has something to do: a probe that is due, if there is
+// a slot for it, or an attempt that will be overdue.
+func (m *Monitor) next() (at time.Time, ok bool) {
+	if e := m.due.first(); e != nil && m.busy < m.slots {
+		at, ok = e.health.NextProbe, true
+	}
+	for _, a := range m.attempts {
+		if !a.over() && (!ok || a.overdue.Before(at)) {
+			at, ok = a.overdue, true
+		}
+	}
+	return at, ok
+}
+
+// launch starts the probes that are due, the longest waiting first, while
+// there are slots. Waiting for one is not failing, and a probe that waited is
+// one probe, however many waits have passed.
+func (m *Monitor) launch(now time.Time) {
+	for m.busy < m.slots {
+		e := m.due.first()
+		if e == nil || e.health.NextProbe.After(now) {
+			return
+		}
+		if m.attempts[e.ID] != nil {
+			// One that was abandoned has not ended yet: this one is skipped.
+			m.schedule(e, now)
+			e.show()
+			continue
+		}
+		m.start(e, now)
+	}
+}
+
+// start makes one attempt in a goroutine of its own. The attempt does not hang
+// on Run's context: only the loop abandons one, so that none is killed by the
+// daemon's end and then judged.
+func (m *Monitor) start(e *watched, now time.Time) {
+	m.unschedule(e)
+	e.show()
+	ctx, kill := context.WithCancel(context.Background())
+	a := &attempt{
+		of: e, kill: kill, ended: make(chan struct{}), begun: now,
+		overdue: now.Add(SetupLimit).Add(e.Settings.Timeout).Add(KillLimit),
+	}
+	m.attempts[e.ID] = a
+	m.busy++
+	go func() {
+		r := e.Probe.Attempt(ctx, e.Settings.Timeout)
+		close(a.ended)
+		select {
+		case m.results <- ended{a, r}:
+		case <-m.stopped:
+		}
+	}()
+}
+
+// land takes an attempt's result. That of an abandoned attempt changes
+// nothing; that of a stuck one was judged long ago.
+func (m *Monitor) land(r ended, now time.Time) {
+	a, e := r.attempt, r.attempt.of
+	a.kill()
+	delete(m.attempts, e.ID)
+	if !a.stuck {
+		m.busy--
+	}
+	if a.abandoned {
+		return
+	}
+	before := e.health
+	if !a.stuck {
+		e.health = Fold(e.health, e.Settings, e.Started, r.result)
+	}
+	m.schedule(e, now)
+	m.judged(e, before)
+}
+
+// writeOff judges attempts that outlived every limit because what they started
+// cannot be killed: each is a failure when it becomes overdue, and again at
+// the pace of probes that hang, so that a container stuck in the kernel gets
+// its verdict. Its slot goes to others; nothing new is started in it.
+func (m *Monitor) writeOff(now time.Time) {
+	for _, a := range m.attempts {
+		if a.over() || a.overdue.After(now) {
+			continue
+		}
+		if !a.stuck {
+			a.stuck = true
+			m.busy--
+			m.log.Warn("a probe cannot be killed", "task_id", a.of.TaskID, "container", short(a.of.ID), "begun", a.begun)
+		}
+		if a.abandoned {
+			continue
+		}
+		e, before := a.of, a.of.health
+		e.health = Fold(e.health, e.Settings, e.Started, Result{
+			Start: a.begun, End: now, ExitCode: -1,
+			Output: fmt.Sprintf("Health check has not ended after %v and cannot be killed", now.Sub(a.begun).Round(time.Millisecond)),
+		})
+		a.overdue = now.Add(e.wait()).Add(e.Settings.Timeout)
+		m.judged(e, before)
+	}
+}
+
+// over tells whether there is nothing more to be done about the attempt but
+// wait for its end.
+func (a *attempt) over() bool { return a.abandoned && a.stuck }
+
+// judged shows a result that was folded in, and tells of a change of verdict.
+func (m *Monitor) judged(e *watched, before Health) {
+	e.show()
+	last := e.health.Log[len(e.health.Log)-1]
+	m.metrics.probed(last)
+	if !last.Passed() {
+		m.log.Debug("probe failed", "task_id", e.TaskID, "container", short(e.ID),
+			"failing_streak", e.health.FailingStreak, "exit_code", last.ExitCode, "output", excerpt(last.Output))
+	}
+	if e.health.Status == before.Status {
+		return
+	}
+	t := Transition{
+		ID: e.ID, From: before.Status, To: e.health.Status,
+		Streak: e.health.FailingStreak, Retries: e.Settings.Retries, Last: last,
+	}
+	level := slog.LevelInfo
+	if t.To == Unhealthy {
+		level = slog.LevelWarn
+	}
+	m.log.Log(context.Background(), level, "health changed", "task_id", e.TaskID, "container", short(e.ID),
+		"from", t.From.String(), "to", t.To.String(), "failing_streak", t.Streak, "retries", t.Retries,
+		"exit_code", last.ExitCode, "output", excerpt(last.Output))
+	m.metrics.verdicts.WithLabelValues(t.To.String()).Inc()
+	if e.Changed != nil {
+		e.Changed(t)
+	}
+}
+
+// schedule makes the next probe due one wait from now.
+func (m *Monitor) schedule(e *watched, now time.Time) {
+	e.health.NextProbe = now.Add(e.wait())
+	m.due.put(e)
+}
+
+// unschedule has no probe due.
+func (m *Monitor) unschedule(e *watched) {
+	m.due.take(e)
+	e.health.NextProbe = time.Time{}
+}
+
+// shelve leaves a container unprobed: nothing due, and what is in flight
+// abandoned, as one of an earlier incarnation is already.
+func (m *Monitor) shelve(e *watched) {
+	m.unschedule(e)
+	e.show()
+	if a := m.attempts[e.ID]; a != nil {
+		a.abandoned = true
+		a.kill()
+	}
+}
+
+// inFlight is closed when a container's attempt in flight has ended; nil where
+// there is none.
+func (m *Monitor) inFlight(id string) <-chan struct{} {
+	if a := m.attempts[id]; a != nil {
+		return a.ended
+	}
+	return nil
+}
+
+// drain abandons what is in flight and waits for its end.
+func (m *Monitor) drain() error {
+	for _, a := range m.attempts {
+		a.kill()
+	}
+	limit := time.NewTimer(KillLimit)
+	defer limit.Stop()
+	for len(m.attempts) > 0 {
+		select {
+		case r := <-m.results:
+			delete(m.attempts, r.attempt.of.ID)
+		case <-limit.C:
+			return fmt.Errorf("stop the health monitor: %d probes have not ended %v after they were killed", len(m.attempts), KillLimit)
+		}
+	}
+	return nil
+}
+
+// short is a container ID as people see it.
+func short(id string) string { return id[:min(len(id), 12)] }

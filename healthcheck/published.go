@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package healthcheck
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+)
+
+// TightenPublished writes the tighter defaults of a service that publishes a
+// port into its healthcheck, field by field and only where a field is unset,
+// and names what it wrote: "interval=5s timeout=3s retries=2", or "" where
+// nothing was (no probe, or every field explicit).
+//
+// The values then look explicit, on purpose: removing the port later restores
+// nothing (spec/healthchecks.txt, "The values are written into the stored spec").
+func TightenPublished(hc *container.HealthConfig) (applied string) {
+	if !HasProbe(hc) {
+		return ""
+	}
+	var names []string
+	if hc.Timeout == 0 {
+		hc.Timeout = PublishedTimeout
+		if hc.Interval != 0 {
+			hc.Timeout = min(DefaultTimeout, hc.Interval)
+		}
+		names = append(names, fmt.Sprintf("timeout=%v", hc.Timeout))
+	}
+	if hc.Interval == 0 {
+		hc.Interval = PublishedInterval
+		names = append([]string{fmt.Sprintf("interval=%v", hc.Interval)}, names...)
+	}
+	if hc.Retries == 0 {
+		hc.Retries = PublishedRetries
+		names = append(names, fmt.Sprintf("retries=%d", hc.Retries))
+	}
+	return strings.Join(names, " ")
+}
+
+// NoProbeWarning warns of a service that publishes a port and has nothing to
+// gate it by. published is PublishedText's. The words are the specification's
+// ("A published service with no probe at all is a warning").
+func NoProbeWarning(service, published string) string {
+	return fmt.Sprintf("service %s publishes %s and has no healthcheck: its tasks are published "+
+		"as soon as the jail starts, before the workload can answer, and stay published "+
+		"while a dead container keeps its share of the traffic", service, published)
+}
+
+// PublishedPort is one published port of a service.
+type PublishedPort struct {
+	Published uint32 // 0 is one yet to be chosen
+	Target    uint32
+	Proto     string // "" is tcp
+}
+
+// PublishedText renders ports as Docker does: "8080->80/tcp,8443->443/tcp"; a
+// port yet to be chosen is "*->80/tcp".
+func PublishedText(ports []PublishedPort) string {
+	texts := make([]string, len(ports))
+	for i, p := range ports {
+		published, proto := "*", "tcp"
+		if p.Published != 0 {
+			published = fmt.Sprint(p.Published)
+		}
+		if p.Proto != "" {
+			proto = p.Proto
+		}
+		texts[i] = fmt.Sprintf("%s->%d/%s", published, p.Target, proto)
+	}
+	return strings.Join(texts, ",")
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package healthcheck
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// Watch is one container to probe.
+type Watch struct {
+	ID       string    // container ID, key of the registry
+	TaskID   string    // for the log lines
+	Started  time.Time // when the main process started: StartPeriod and the first wait run from here
+	Adopted  bool      // taken over from an earlier daemon: first probes are spread over one wait from now
+	Settings Settings
+	Probe    Probe
+	// Changed is called by the monitor's loop at each change of verdict, in
+	// order, and must not block; it is never called after Remove returned.
+	Changed func(Transition)
+}
+
+// watched is one incarnation of a watched container: a container that is
+// watched anew gets a new one, so that whatever the old one still has coming
+// reaches nobody. All but shown belongs to the loop.
+type watched struct {
+	Watch
+	health Health
+	paused bool
+	index  int // place in the queue of due probes, -1 when not in it
+
+	shown atomic.Pointer[Health] // what readers see
+}
+
+// newWatched is a container never probed, with its first probe due at first.
+func newWatched(w Watch, first time.Time) *watched {
+	e := &watched{Watch: w, index: -1}
+	e.health = Health{Log: []Result{}, NextProbe: first}
+	e.show()
+	return e
+}
+
+// show publishes the health as it is now.
+func (e *watched) show() {
+	h := e.health
+	e.shown.Store(&h)
+}
+
+// wait is the time from the end of a probe to the next.
+func (e *watched) wait() time.Duration { return NextDelay(e.health, e.Settings) }
+
+// attempt is one probe in flight. It belongs to the loop; only ended is seen
+// by others.
+type attempt struct {
+	of        *watched
+	kill      context.CancelFunc
+	ended     chan struct{} // closed when nothing it started still runs
+	begun     time.Time
+	overdue   time.Time // when it will have outlived every limit it has
+	abandoned bool      // its result means nothing
+	stuck     bool      // it is overdue: judged, its slot given back
+}
+
+// firstDue is when a container is probed first: one wait after its main
+// process started, and never later than one wait from now, should the clock
+// have been set back. The nth adopted one is due within one wait from now.
+func firstDue(w Watch, now time.Time, nth uint64) time.Time {
+	wait := NextDelay(Health{}, w.Settings)
+	if w.Adopted {
+		return now.Add(time.Duration(float64(wait) * (1 - radicalInverse(nth))))
+	}
+	if first := w.Started.Add(wait); first.Before(now.Add(wait)) {
+		return first
+	}
+	return now.Add(wait)
+}
+
+// radicalInverse is the n-th point of the van der Corput sequence to base 5,
+// in [0, 1): any run of it is spread evenly over the whole. A hash of the ID
+// in its place puts 27 of 100 first probes in the fullest fifth; this puts 20
+// (cases/probe.md, probe-6: no second of the five holds more than 20 %).
+func radicalInverse(n uint64) float64 {
+	x, digit := 0.0, 1.0
+	for ; n > 0; n /= 5 {
+		digit /= 5
+		x += digit * float64(n%5)
+	}
+	return x
+}
