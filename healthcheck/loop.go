@@ -14,6 +14,9 @@ import (
 // called once.
 func (m *Monitor) Run(ctx context.Context) error {
 	defer close(m.stopped)
+	m.mu.Lock()
+	m.running = true
+	m.mu.Unlock()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {

@@ -23,8 +23,8 @@ type Options struct {
 // timer, starts the attempts and folds their results; only the attempts
 // themselves run beside it. What it knows is read without asking it.
 //
-// Its methods are safe for concurrent use. All but Remove and Pause return at
-// once, also before Run was called and from within a Changed callback.
+// Its methods are safe for concurrent use, also before Run was called. All but
+// Remove and Pause return at once, also from within a Changed callback.
 type Monitor struct {
 	slots   int
 	log     *slog.Logger
@@ -34,6 +34,7 @@ type Monitor struct {
 	registry map[string]*watched   // by container ID
 	adopted  uint64                // how many were taken over: the spread of their first probes
 	commands []func(now time.Time) // for the loop, in order
+	running  bool                  // Run was called; before, nothing can be in flight
 
 	nudge   chan struct{} // commands has some
 	results chan ended
@@ -103,7 +104,11 @@ func (m *Monitor) Remove(ctx context.Context, id string) error {
 		}
 		asked <- m.inFlight(id) // an earlier incarnation's counts as well
 	})
+	running := m.running
 	m.mu.Unlock()
+	if !running {
+		return nil
+	}
 	return m.await(ctx, asked)
 }
 
@@ -113,11 +118,13 @@ func (m *Monitor) Remove(ctx context.Context, id string) error {
 // not die.
 func (m *Monitor) Pause(id string) {
 	asked := make(chan (<-chan struct{}), 1)
-	m.command(id, func(e *watched, _ time.Time) {
+	if !m.command(id, func(e *watched, _ time.Time) {
 		e.paused = true
 		m.shelve(e)
 		asked <- m.inFlight(id)
-	}, func() { asked <- nil })
+	}) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), KillLimit)
 	defer cancel()
 	if err := m.await(ctx, asked); err != nil {
@@ -133,7 +140,7 @@ func (m *Monitor) Resume(id string) {
 			m.schedule(e, now)
 			e.show()
 		}
-	}, func() {})
+	})
 }
 
 // Get is a container's health as it is now; ok is false where it is not watched.
@@ -158,16 +165,16 @@ func (m *Monitor) All() map[string]Health {
 	return all
 }
 
-// command has the loop do something to a watched container, or calls unknown.
-func (m *Monitor) command(id string, do func(e *watched, now time.Time), unknown func()) {
+// command has the loop do something to a watched container. answered tells
+// whether it will be soon: the container is known, and the loop runs.
+func (m *Monitor) command(id string, do func(e *watched, now time.Time)) (answered bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e, ok := m.registry[id]
-	if !ok {
-		unknown()
-		return
+	if ok {
+		m.tell(func(now time.Time) { do(e, now) })
 	}
-	m.tell(func(now time.Time) { do(e, now) })
+	return ok && m.running
 }
 
 // tell hands a command to the loop; the caller holds mu, so that the order of

@@ -608,18 +608,34 @@ func TestEnd(t *testing.T) {
 	})
 }
 
-// TestBeforeRun: what is adopted before the loop runs is known at once.
+// TestBeforeRun: what is adopted before the loop runs is known at once, and
+// nobody waits for a loop that does not run yet.
 func TestBeforeRun(t *testing.T) {
-	m := NewMonitor(Options{})
-	m.Watch(Watch{ID: "a", Settings: Settings{Interval: sec, StartInterval: sec, Retries: 1}, Probe: always(0)})
-	if h, ok := m.Get("a"); !ok || h.Status != Starting || h.NextProbe.IsZero() {
-		t.Errorf("%+v %v", h, ok)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	if err := m.Remove(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("remove without a loop: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMonitor(Options{})
+		s := Settings{Interval: sec, StartInterval: sec, Retries: 1}
+		probes := map[string]*probe{}
+		for _, id := range []string{"kept", "paused", "removed"} {
+			probes[id] = always(0)
+			m.Watch(Watch{ID: id, Settings: s, Probe: probes[id]})
+			if h, ok := m.Get(id); !ok || h.Status != Starting || h.NextProbe.IsZero() {
+				t.Errorf("%s: %+v %v", id, h, ok)
+			}
+		}
+		begun := time.Now()
+		m.Pause("paused")
+		if err := m.Remove(t.Context(), "removed"); err != nil || time.Since(begun) != 0 {
+			t.Errorf("%v, after %v", err, time.Since(begun))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
+		defer cancel()
+		if err := m.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if k, p, r := probes["kept"].count(), probes["paused"].count(), probes["removed"].count(); k != 5 || p != 0 || r != 0 {
+			t.Errorf("probes: %d kept, %d paused, %d removed", k, p, r)
+		}
+	})
 }
 
 // TestClockSetBack: a main process that seems to start in the future is probed
