@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package cluster is this node's roles: the manager's parts while it leads,
-// and the agent always. It wires SwarmKit's engine to our raft.
 package cluster
 
 import (

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/moby/swarmkit/v2/agent"
+	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/ca"
+	bolt "go.etcd.io/bbolt"
+
+	"satld/raft"
+)
+
+const (
+	// agentPatience is how long a starting agent waits for the manager: one
+	// that finds nobody backs off. Tasks are adopted when it starts.
+	agentPatience = 2 * time.Second
+	agentStop     = time.Second
+)
+
+// openTasks opens the agent's own record of its tasks. It is made anew if it is
+// damaged: the store has every task that matters, with its state.
+func (n *Node) openTasks() (*bolt.DB, error) {
+	dir := filepath.Join(n.cfg.StateDir, "worker")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "tasks.db")
+	if err := raft.CheckDB(path); err != nil {
+		aside := fmt.Sprintf("%s.damaged-%d", path, time.Now().Unix())
+		n.log.Warn("the agent's record of tasks is damaged and is made anew", "file", path, "kept", aside, "error", err)
+		if err := os.Rename(path, aside); err != nil {
+			return nil, err
+		}
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return db, nil
+}
+
+// runAgent runs the agent until ctx is done. Its end closes the controllers
+// of its tasks' managers but shuts no task down.
+func (n *Node) runAgent(ctx context.Context, renewer *ca.TLSRenewer) error {
+	wait := time.NewTimer(agentPatience)
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-n.up:
+	case <-wait.C:
+	}
+	tls, cancel := n.id.sec.Watch()
+	defer cancel()
+	changes := make(chan *agent.NodeChanges, 1)
+	root, issuer := n.id.sec.RootCA(), n.id.sec.IssuerInfo()
+	a, err := agent.New(&agent.Config{
+		Hostname:         n.cfg.Hostname,
+		ConnBroker:       n.broker,
+		Executor:         n.cfg.Executor,
+		DB:               n.tasks,
+		NotifyNodeChange: changes,
+		NotifyTLSChange:  tls,
+		Credentials:      n.id.sec.ClientTLSCreds,
+		NodeTLSInfo: &api.NodeTLSInfo{
+			TrustRoot:           root.Certs,
+			CertIssuerPublicKey: issuer.PublicKey,
+			CertIssuerSubject:   issuer.Subject,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	// The agent's context outlives ctx, so that Stop is what ends it.
+	if err := a.Start(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- a.Err(context.Background()) }()
+	role := api.NodeRoleManager
+	for {
+		select {
+		case <-ctx.Done():
+			sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), agentStop)
+			defer cancel()
+			return a.Stop(sctx)
+		case err := <-ended:
+			return fmt.Errorf("the agent ended: %w", err)
+		case c := <-changes:
+			n.followNode(c, &role, renewer)
+		}
+	}
+}
+
+// followNode renews the certificate when the manager asks for it or this
+// node's role changed, and takes a new root certificate.
+func (n *Node) followNode(c *agent.NodeChanges, role *api.NodeRole, renewer *ca.TLSRenewer) {
+	if c.Node != nil {
+		want := c.Node.Spec.DesiredRole
+		changed := want != *role
+		*role = want
+		if changed {
+			name, err := ca.ParseRole(want)
+			if err == nil {
+				renewer.SetExpectedRole(name)
+			}
+		}
+		if changed || c.Node.Certificate.Status.State == api.IssuanceStateRotate {
+			renewer.Renew()
+		}
+	}
+	if c.RootCert == nil || bytes.Equal(c.RootCert, n.id.sec.RootCA().Certs) {
+		return
+	}
+	root, err := ca.NewRootCA(c.RootCert, nil, nil, ca.DefaultNodeCertExpiration, nil)
+	if err == nil {
+		err = n.id.sec.UpdateRootCA(&root)
+	}
+	if err == nil {
+		err = ca.SaveRootCA(root, n.id.paths.RootCA)
+	}
+	if err != nil {
+		n.log.Error("the cluster's new root certificate could not be taken", "error", err)
+	}
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cluster
+
+import (
+	"context"
+
+	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/ca"
+	"github.com/moby/swarmkit/v2/manager/controlapi"
+	"github.com/moby/swarmkit/v2/manager/drivers"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// control is SwarmKit's control API with the calls replaced that ask its own
+// raft about managers.
+type control struct {
+	*controlapi.Server
+	store   *store.MemoryStore
+	members *members
+}
+
+var _ api.ControlServer = (*control)(nil)
+
+func newControl(m *members, sec *ca.SecurityConfig) *control {
+	return &control{
+		Server:  controlapi.NewServer(m.MemoryStore(), nil, sec, nil, drivers.New(nil)),
+		store:   m.MemoryStore(),
+		members: m,
+	}
+}
+
+// GetNode adds the manager's status to SwarmKit's answer.
+func (c *control) GetNode(ctx context.Context, r *api.GetNodeRequest) (*api.GetNodeResponse, error) {
+	resp, err := c.Server.GetNode(ctx, r)
+	if err == nil {
+		resp.Node.ManagerStatus = c.members.status(resp.Node.ID)
+	}
+	return resp, err
+}
+
+// ListNodes adds the managers' status to SwarmKit's answer.
+func (c *control) ListNodes(ctx context.Context, r *api.ListNodesRequest) (*api.ListNodesResponse, error) {
+	resp, err := c.Server.ListNodes(ctx, r)
+	if err == nil {
+		for _, n := range resp.Nodes {
+			n.ManagerStatus = c.members.status(n.ID)
+		}
+	}
+	return resp, err
+}
+
+// UpdateNode refuses to demote while that would leave no manager, or a
+// majority that cannot be reached.
+func (c *control) UpdateNode(ctx context.Context, r *api.UpdateNodeRequest) (*api.UpdateNodeResponse, error) {
+	if r.Spec == nil || r.Spec.DesiredRole != api.NodeRoleWorker {
+		return c.Server.UpdateNode(ctx, r)
+	}
+	var node *api.Node
+	c.store.View(func(tx store.ReadTx) { node = store.GetNode(tx, r.NodeID) })
+	if node == nil || node.Spec.DesiredRole != api.NodeRoleManager {
+		return c.Server.UpdateNode(ctx, r)
+	}
+	if len(c.members.raft.Members()) <= 1 {
+		return nil, status.Error(codes.FailedPrecondition, "attempting to demote the last manager of the swarm")
+	}
+	return nil, status.Error(codes.Unimplemented, "a manager cannot be demoted yet")
+}
+
+// RemoveNode refuses managers, which have to be demoted first.
+func (c *control) RemoveNode(ctx context.Context, r *api.RemoveNodeRequest) (*api.RemoveNodeResponse, error) {
+	if c.members.status(r.NodeID) != nil {
+		return nil, status.Errorf(codes.FailedPrecondition,
+			"node %s is a cluster manager and is a member of the raft cluster. It must be demoted to worker before removal", r.NodeID)
+	}
+	return c.Server.RemoveNode(ctx, r)
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	gogotypes "github.com/gogo/protobuf/types"
+	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/manager/dispatcher"
+	"github.com/moby/swarmkit/v2/manager/drivers"
+	"github.com/moby/swarmkit/v2/manager/orchestrator/constraintenforcer"
+	"github.com/moby/swarmkit/v2/manager/orchestrator/global"
+	"github.com/moby/swarmkit/v2/manager/orchestrator/jobs"
+	"github.com/moby/swarmkit/v2/manager/orchestrator/replicated"
+	"github.com/moby/swarmkit/v2/manager/orchestrator/taskreaper"
+	"github.com/moby/swarmkit/v2/manager/scheduler"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// seedRetry is the wait before another attempt to write the first objects.
+const seedRetry = 250 * time.Millisecond
+
+// lead runs the leader's parts until ctx is done, which is when leadership is
+// lost or the daemon stops. The order is that of SwarmKit's manager.
+func (n *Node) lead(ctx context.Context) error {
+	for {
+		err := n.seed()
+		if err == nil {
+			break
+		}
+		if !errdefs.IsUnavailable(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(seedRetry):
+		}
+	}
+	parts := n.startParts(ctx)
+	defer parts.stop()
+	if err := n.awaitDispatcher(ctx); err != nil {
+		return nil // ctx is done
+	}
+	n.upOnce.Do(func() { close(n.up) })
+	<-ctx.Done()
+	return nil
+}
+
+// parts are the running parts of a leader.
+type parts struct {
+	wg     sync.WaitGroup
+	stops  []func()
+	cancel context.CancelFunc // for a part whose stop came before its start
+}
+
+// stop stops all parts in the order they were started in and waits for them.
+func (p *parts) stop() {
+	for _, stop := range p.stops {
+		stop()
+	}
+	p.cancel()
+	p.wg.Wait()
+}
+
+// add runs one part in a goroutine; run returns once stop was called, or by itself.
+func (p *parts) add(run, stop func()) {
+	p.wg.Go(run)
+	p.stops = append(p.stops, stop)
+}
+
+// startParts starts everything that a leader runs. The two gRPC services among
+// them live as long as the process and are stopped and started again.
+func (n *Node) startParts(ctx context.Context) *parts {
+	p := &parts{}
+	s := n.store
+	leading := ctx
+	logged := func(part string, err error) {
+		if err != nil && !errors.Is(err, context.Canceled) && leading.Err() == nil {
+			n.log.Error("a part of the manager ended", "part", part, "error", err)
+		}
+	}
+	// The parts end by being stopped: SwarmKit's dispatcher takes one whose
+	// context is done for stopped already, and leaves its callers waiting.
+	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+
+	n.dispatcher.Init(n.members, n.dispatcherConfig(), drivers.New(nil), n.id.sec)
+	p.add(func() { logged("dispatcher", n.dispatcher.Run(ctx)) }, func() { n.dispatcher.Stop() })
+	logged("log broker", n.logs.Start(ctx))
+	p.stops = append(p.stops, func() { n.logs.Stop() })
+	p.add(func() { logged("certificate authority", n.caServer.Run(ctx)) }, func() { n.caServer.Stop() })
+
+	alloc := newAllocator(s, n.log)
+	actx, cancel := context.WithCancel(ctx)
+	p.add(func() { logged("allocator", alloc.Run(actx)) }, cancel)
+	sched := scheduler.New(s)
+	p.add(func() { logged("scheduler", sched.Run(ctx)) }, sched.Stop)
+	enforcer := constraintenforcer.New(s)
+	p.add(enforcer.Run, enforcer.Stop)
+	reaper := taskreaper.New(s)
+	p.add(func() { reaper.Run(ctx) }, reaper.Stop)
+	replicas := replicated.NewReplicatedOrchestrator(s)
+	p.add(func() { logged("replicated services", replicas.Run(ctx)) }, replicas.Stop)
+	job := jobs.NewOrchestrator(s)
+	p.add(func() { job.Run(ctx) }, job.Stop)
+	everywhere := global.NewGlobalOrchestrator(s)
+	p.add(func() { logged("global services", everywhere.Run(ctx)) }, everywhere.Stop)
+	return p
+}
+
+// dispatcherConfig takes the heartbeat's period from the cluster's spec: a
+// node is down after three periods of silence, or six if a new leader has not
+// heard of it yet, and its tasks are given up 24 h later.
+func (n *Node) dispatcherConfig() *dispatcher.Config {
+	config := dispatcher.DefaultConfig()
+	n.store.View(func(tx store.ReadTx) {
+		c := store.GetCluster(tx, n.id.clusterID())
+		if c == nil {
+			return
+		}
+		if d, err := gogotypes.DurationFromProto(c.Spec.Dispatcher.HeartbeatPeriod); err == nil && d > 0 {
+			config.HeartbeatPeriod = d
+		}
+	})
+	return config
+}
+
+// awaitDispatcher waits until the dispatcher takes calls. An agent that comes
+// earlier is turned away and waits longer than necessary.
+func (n *Node) awaitDispatcher(ctx context.Context) error {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		lctx, _ := n.asLocal(ctx)
+		_, err := n.dispatcher.Heartbeat(lctx, &api.HeartbeatRequest{})
+		if status.Code(err) != codes.Aborted {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}

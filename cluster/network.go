@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cluster
+
+import (
+	"context"
+	"errors"
+
+	"github.com/moby/swarmkit/v2/api"
+	swarmid "github.com/moby/swarmkit/v2/identity"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// CreateNetwork implements Cluster. n gets an ID unless it has one, and is
+// afterwards as stored. A name that is taken is AlreadyExists.
+func (n *Node) CreateNetwork(ctx context.Context, network *api.Network) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if network.Spec.Annotations.Name == "" {
+		return status.Error(codes.InvalidArgument, "a network needs a name")
+	}
+	if network.ID == "" {
+		network.ID = swarmid.NewID()
+	}
+	err := n.store.Update(func(tx store.Tx) error { return store.CreateNetwork(tx, network) })
+	switch {
+	case errors.Is(err, store.ErrNameConflict), errors.Is(err, store.ErrExist):
+		return status.Errorf(codes.AlreadyExists, "network with name %s already exists", network.Spec.Annotations.Name)
+	case err != nil:
+		return err
+	}
+	return nil
+}
+
+// RemoveNetwork implements Cluster. A network in use is FailedPrecondition.
+func (n *Node) RemoveNetwork(ctx context.Context, id string) error {
+	_, err := n.Control().RemoveNetwork(ctx, &api.RemoveNetworkRequest{NetworkID: id})
+	return err
+}

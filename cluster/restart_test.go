@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cluster
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+
+)
+
+// childDir makes the test binary run a node in the directory named, create a
+// service of two tasks, print their IDs once they run, and wait to be killed.
+const childDir = "CLUSTER_TEST_CHILD"
+
+func TestChild(t *testing.T) {
+	dir := os.Getenv(childDir)
+	if dir == "" {
+		t.Skip("only as the child process of TestKillAndRestart")
+	}
+	n := startNode(t, dir, newFake(), nil)
+	s := create(t, n, replicas("web", 2))
+	ids := []string{s.ID}
+	for _, x := range awaitLive(t, n, s.ID, 2) {
+		ids = append(ids, x.ID)
+	}
+	fmt.Println("child:", strings.Join(ids, " "))
+	time.Sleep(time.Minute)
+}
+
+func TestKillAndRestart(t *testing.T) {
+	dir := stateDir(t)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
+	cmd.Env = append(os.Environ(), childDir+"="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for scan := bufio.NewScanner(out); ids == nil && scan.Scan(); {
+		if line, ok := strings.CutPrefix(scan.Text(), "child: "); ok {
+			ids = strings.Fields(line)
+		}
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	if len(ids) != 3 {
+		t.Fatalf("the child said %q", ids)
+	}
+
+	f := newFake()
+	begin := time.Now()
+	n := startNode(t, dir, f, nil)
+	t.Logf("ready again after %v", time.Since(begin))
+	if begun := time.Since(begin); begun > 5*time.Second {
+		t.Errorf("a leader after %v", begun)
+	}
+	eventually(t, 5*time.Second, "node is ready", func() string { return nodeState(n, api.NodeStatus_READY) })
+	t.Logf("node READY after %v", time.Since(begin))
+	// Long enough for an orchestrator that wants to replace something.
+	time.Sleep(500 * time.Millisecond)
+	var got []string
+	for _, x := range awaitLive(t, n, ids[0], 2) {
+		got = append(got, x.ID)
+	}
+	if !sameSet(got, ids[1:]) {
+		t.Errorf("tasks %v run, want the adopted %v", got, ids[1:])
+	}
+	if all := tasks(n, ids[0]); len(all) != 2 {
+		t.Errorf("%d tasks where 2 were adopted", len(all))
+	}
+	for op, want := range map[string]int{"controller": 2, "wait": 2, "prepare": 0, "start": 0, "shutdown": 0, "remove": 0} {
+		if c := f.called(op); c != want {
+			t.Errorf("%s called %d times, want %d", op, c, want)
+		}
+	}
+}
+
+// TestRestarts is case store-3: three restarts, a change of address, the loss
+// of the raft directory, a change of hostname.
+func TestRestarts(t *testing.T) {
+	dir := stateDir(t)
+	n := startNode(t, dir, newFake(), nil)
+	id := n.NodeID()
+	s := create(t, n, replicas("web", 1))
+	was := awaitLive(t, n, s.ID, 1)[0].ID
+	n.stop()
+	for i, change := range []func(*Config){
+		nil,
+		func(c *Config) { c.AdvertiseAddr = "127.0.0.9" },
+		func(c *Config) { c.Hostname = "renamed" },
+	} {
+		f := newFake()
+		n = startNode(t, dir, f, change)
+		if n.NodeID() != id {
+			t.Errorf("restart %d: node ID %s became %s", i, id, n.NodeID())
+		}
+		if x := awaitLive(t, n, s.ID, 1)[0].ID; x != was || f.called("start") != 0 {
+			t.Errorf("restart %d: task %s runs instead of %s", i, x, was)
+		}
+		eventually(t, 5*time.Second, "one member with the new address", func() string {
+			m := n.raft.Members()
+			if len(m) == 1 && m[0].ID == id && m[0].Addr == n.AdvertiseAddr() && m[0].Leader {
+				return ""
+			}
+			return fmt.Sprintf("%+v, address %s", m, n.AdvertiseAddr())
+		})
+		if err := n.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(dir + "/raft"); err != nil {
+		t.Fatal(err)
+	}
+	f := newFake()
+	n = startNode(t, dir, f, nil)
+	if n.NodeID() != id {
+		t.Errorf("node ID %s became %s with the loss of the store", id, n.NodeID())
+	}
+	if len(n.raft.Members()) != 1 {
+		t.Errorf("members %+v", n.raft.Members())
+	}
+	eventually(t, 5*time.Second, "the tasks of the lost store are removed", func() string {
+		if f.called("remove") == 1 {
+			return ""
+		}
+		return fmt.Sprint(f.called("remove"))
+	})
+	awaitLive(t, n, create(t, n, replicas("again", 1)).ID, 1)
+}
+
+func nodeState(n *running, want api.NodeStatus_State) string {
+	var node *api.Node
+	n.Store().View(func(tx store.ReadTx) { node = store.GetNode(tx, n.NodeID()) })
+	if node == nil {
+		return "no node object"
+	}
+	if node.Status.State != want {
+		return node.Status.State.String()
+	}
+	return ""
+}
+
+func sameSet(a, b []string) bool {
+	in := map[string]bool{}
+	for _, x := range a {
+		in[x] = true
+	}
+	for _, x := range b {
+		if !in[x] {
+			return false
+		}
+	}
+	return len(a) == len(b)
+}
+

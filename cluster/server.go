@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cluster
+
+import (
+	"context"
+	"math"
+
+	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/ca"
+	"github.com/moby/swarmkit/v2/manager/health"
+	"github.com/moby/swarmkit/v2/manager/resourceapi"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// maxMessage bounds one gRPC message, in bytes: a service with large configs,
+// not a full list of tasks, which only goes to this process.
+const maxMessage = 16 << 20
+
+// services registers the manager's gRPC services on two servers. The remote
+// one is for other nodes: every service is behind the check of the caller's
+// certificate, and a follower hands requests on to the leader in the caller's
+// name. The local one is for this process, which needs no check and whose
+// requests a follower hands on as its own.
+func (n *Node) services() (remote, local *grpc.Server) {
+	remote = grpc.NewServer(grpc.Creds(n.id.sec.ServerTLSCreds), grpc.MaxRecvMsgSize(maxMessage))
+	local = grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32))
+
+	ctl := newControl(n.members, n.id.sec)
+	resources := resourceapi.New(n.store)
+	healthy := health.NewHealthServer()
+	healthy.SetServingStatus("Raft", api.HealthCheckResponse_SERVING)
+	auth := n.authorize
+	forward := ca.WithMetadataForwardTLSInfo
+	m := n.members
+
+	api.RegisterCAServer(remote, api.NewRaftProxyCAServer(api.NewAuthenticatedWrapperCAServer(n.caServer, auth), m, nil, forward))
+	api.RegisterNodeCAServer(remote, api.NewRaftProxyNodeCAServer(api.NewAuthenticatedWrapperNodeCAServer(n.caServer, auth), m, nil, forward))
+	api.RegisterDispatcherServer(remote, api.NewRaftProxyDispatcherServer(api.NewAuthenticatedWrapperDispatcherServer(n.dispatcher, auth), m, nil, forward))
+	api.RegisterLogBrokerServer(remote, api.NewRaftProxyLogBrokerServer(api.NewAuthenticatedWrapperLogBrokerServer(n.logs, auth), m, nil, forward))
+	api.RegisterResourceAllocatorServer(remote, api.NewRaftProxyResourceAllocatorServer(api.NewAuthenticatedWrapperResourceAllocatorServer(resources, auth), m, nil, forward))
+	api.RegisterControlServer(remote, api.NewAuthenticatedWrapperControlServer(ctl, auth))
+	api.RegisterLogsServer(remote, api.NewAuthenticatedWrapperLogsServer(n.logs, auth))
+	api.RegisterHealthServer(remote, api.NewAuthenticatedWrapperHealthServer(healthy, auth))
+
+	own := func(ctx context.Context) (context.Context, error) { return ctx, nil }
+	api.RegisterControlServer(local, api.NewRaftProxyControlServer(ctl, m, n.asLocal, own))
+	api.RegisterLogsServer(local, api.NewRaftProxyLogsServer(n.logs, m, n.asLocal, own))
+	api.RegisterDispatcherServer(local, api.NewRaftProxyDispatcherServer(n.dispatcher, m, n.asLocal, own))
+	api.RegisterCAServer(local, api.NewRaftProxyCAServer(n.caServer, m, n.asLocal, own))
+	api.RegisterNodeCAServer(local, api.NewRaftProxyNodeCAServer(n.caServer, m, n.asLocal, own))
+	api.RegisterLogBrokerServer(local, api.NewRaftProxyLogBrokerServer(n.logs, m, n.asLocal, own))
+	api.RegisterResourceAllocatorServer(local, api.NewRaftProxyResourceAllocatorServer(resources, m, n.asLocal, own))
+	return remote, local
+}
+
+// authorize lets a caller pass whose certificate (or, forwarded by a manager,
+// whose forwarded certificate) has one of the roles, is of this cluster and
+// was not removed from it.
+func (n *Node) authorize(ctx context.Context, roles []string) error {
+	var removed map[string]*api.BlacklistedCertificate
+	n.store.View(func(tx store.ReadTx) {
+		if c := store.GetCluster(tx, n.id.clusterID()); c != nil {
+			removed = c.BlacklistedCertificates
+		}
+	})
+	_, err := ca.AuthorizeForwardedRoleAndOrg(ctx, roles, []string{ca.ManagerRole}, n.id.clusterID(), removed)
+	return err
+}
+
+// asLocal marks a request as this node's own. The address is the one it
+// advertises, never one learned from a socket.
+func (n *Node) asLocal(ctx context.Context) (context.Context, error) {
+	creds := n.id.sec.ClientTLSCreds
+	return context.WithValue(ctx, ca.LocalRequestKey, ca.RemoteNodeInfo{
+		Roles:        []string{creds.Role()},
+		Organization: creds.Organization(),
+		NodeID:       creds.NodeID(),
+		RemoteAddr:   n.advertise,
+	}), nil
+}
+
+// dialLocal is this process's connection to its own services.
+func dialLocal(p *pipe) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///local",
+		grpc.WithContextDialer(p.Dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+}
