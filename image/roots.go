@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// A container's directory is StateDir/containers/<ID>. This package's names in
+// it are rootfs, what its rootMaker lists, and image.json, which is written
+// first and deleted last; others may keep theirs beside them.
+const (
+	rootName      = "rootfs"
+	containerMeta = "image.json"
+)
+
+// container says what a container's root is made of; image.json holds it. The
+// layers are named here too, so that the root can be mounted again, and its
+// layers stay, after the image is gone.
+type container struct {
+	Image  string   `json:"image"`
+	Layers []string `json:"layers"` // diff IDs, lowest first
+	Kind   string   `json:"kind"`   // of rootMaker
+
+	mounted bool
+}
+
+// rootMaker makes roots of layers. Calls for one container never overlap.
+type rootMaker interface {
+	// kind names it in image.json: the root of one cannot be taken over by another.
+	kind() string
+	// mount has a root at dir/rootfs, of the layers' directories, lowest
+	// first. If there is one it is kept, with its changes.
+	mount(ctx context.Context, dir string, layers []string) error
+	// unmount undoes the mount and keeps the changes.
+	unmount(ctx context.Context, dir string) error
+	// mounted tells whether there is something for unmount to do, or a
+	// container could be running in it.
+	mounted(dir string) bool
+	// names are what it makes in dir.
+	names() []string
+	// usage is the bytes of regular files that differ from the layers.
+	usage(dir string, layers []string) (int64, error)
+}
+
+var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
+
+func (s *Store) containerDir(id string) string { return filepath.Join(s.containers, id) }
+
+// Mount gives a container its root. See Images.
+func (s *Store) Mount(ctx context.Context, imageID, id string) (string, error) {
+	if !containerID.MatchString(id) {
+		return "", errInvalid("invalid container ID %q", id)
+	}
+	imageID = "sha256:" + hexOf(imageID)
+	unlock, err := s.busy.lock(ctx, "container "+id)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+
+	c, isNew, err := s.claim(imageID, id)
+	if err != nil {
+		return "", err
+	}
+	dir := s.containerDir(id)
+	if err := s.makeRoot(ctx, dir, c, isNew); err != nil {
+		err = fmt.Errorf("mounting root of container %s: %w", id, err)
+		if isNew {
+			err = errors.Join(err, s.discard(context.WithoutCancel(ctx), id))
+		}
+		return "", err
+	}
+	s.setMounted(id, true)
+	return filepath.Join(dir, rootName), nil
+}
+
+// claim finds the container's record, or makes it in memory; from then on its
+// layers are in use.
+func (s *Store) claim(imageID, id string) (c container, isNew bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.mounts[id]; ok {
+		if c.Image != imageID {
+			return c, false, errConflict("container %s has a root of image %s, not of %s", id, shortID(c.Image), shortID(imageID))
+		}
+		if c.Kind != s.roots.kind() {
+			return c, false, errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf(
+				"container %s has a root of kind %q; this host makes %q", id, c.Kind, s.roots.kind()))
+		}
+		return c, false, nil
+	}
+	if !s.index.Images[imageID] {
+		return container{}, false, errNotFound("No such image: %s", imageID)
+	}
+	c = container{Image: imageID, Layers: s.configs[imageID].layerIDs(), Kind: s.roots.kind()}
+	s.mounts[id] = c
+	return c, true, nil
+}
+
+func (s *Store) makeRoot(ctx context.Context, dir string, c container, isNew bool) error {
+	if isNew {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return err
+		}
+		data, err := json.Marshal(c)
+		if err != nil {
+			return err
+		}
+		if err := writeFile(s.path("tmp"), filepath.Join(dir, containerMeta), data); err != nil {
+			return err
+		}
+	}
+	return s.roots.mount(ctx, dir, s.diffs(c))
+}
+
+// diffs are the directories of the container's layers, lowest first. Of a
+// layer that an image has several times only the uppermost is named: what it
+// says of a file it says last there, and an overlay refuses to have it twice.
+func (s *Store) diffs(c container) []string {
+	var dirs []string
+	for i, l := range c.Layers {
+		if !slices.Contains(c.Layers[i+1:], l) {
+			dirs = append(dirs, filepath.Join(s.layerDir(l), layerDiff))
+		}
+	}
+	return dirs
+}
+
+func (s *Store) setMounted(id string, mounted bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c, ok := s.mounts[id]; ok {
+		c.mounted = mounted
+		s.mounts[id] = c
+	}
+}
+
+// Unmount unmounts a container's root and keeps its changes. Idempotent.
+func (s *Store) Unmount(ctx context.Context, id string) error {
+	unlock, err := s.busy.lock(ctx, "container "+id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, ok := s.container(id); !ok {
+		return nil
+	}
+	if err := s.roots.unmount(ctx, s.containerDir(id)); err != nil {
+		return fmt.Errorf("unmounting root of container %s: %w", id, err)
+	}
+	s.setMounted(id, false)
+	return nil
+}
+
+// Release unmounts and deletes a container's root. It deletes nothing while
+// something is mounted in the root (errdefs.ErrFailedPrecondition, listing
+// it) and can then be called again. Idempotent.
+func (s *Store) Release(ctx context.Context, id string) error {
+	unlock, err := s.busy.lock(ctx, "container "+id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, ok := s.container(id); !ok {
+		return nil
+	}
+	if err := s.discard(ctx, id); err != nil {
+		return fmt.Errorf("deleting root of container %s: %w", id, err)
+	}
+	s.collect()
+	return nil
+}
+
+// discard undoes Mount; the record goes last, so that a crash or a failure on
+// the way is made good by the next try.
+func (s *Store) discard(ctx context.Context, id string) error {
+	dir := s.containerDir(id)
+	if err := s.roots.unmount(ctx, dir); err != nil {
+		return err
+	}
+	s.setMounted(id, false)
+	for _, name := range append(s.roots.names(), containerMeta) {
+		if err := RemoveTree(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	err := os.Remove(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mounts, id)
+	return nil
+}
+
+// Sweep releases every root whose container keep does not name. It goes on
+// after a failure and reports all of them.
+func (s *Store) Sweep(ctx context.Context, keep map[string]bool) error {
+	s.mu.Lock()
+	ids := slices.Sorted(maps.Keys(s.mounts))
+	s.mu.Unlock()
+	var errs []error
+	for _, id := range ids {
+		if !keep[id] {
+			errs = append(errs, s.Release(ctx, id))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Usage is the bytes of the container's own changes.
+func (s *Store) Usage(_ context.Context, id string) (int64, error) {
+	c, ok := s.container(id)
+	if !ok {
+		return 0, errNotFound("container %s has no root", id)
+	}
+	n, err := s.roots.usage(s.containerDir(id), s.diffs(c))
+	if err != nil {
+		return 0, fmt.Errorf("measuring root of container %s: %w", id, err)
+	}
+	return n, nil
+}
+
+func (s *Store) container(id string) (container, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, ok := s.mounts[id]
+	return c, ok
+}
+
+// users are the containers that use an image, in order of their IDs.
+func (s *Store) users(imageID string) []user {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var users []user
+	for _, id := range slices.Sorted(maps.Keys(s.mounts)) {
+		if c := s.mounts[id]; c.Image == imageID {
+			users = append(users, user{id, c.mounted})
+		}
+	}
+	return users
+}
+
+// treeSize is the bytes of the regular files below dir that count accepts,
+// each inode once.
+func treeSize(dir string, count func(path string, st *unix.Stat_t) bool) (int64, error) {
+	type inode struct{ dev, ino uint64 }
+	seen := map[inode]bool{}
+	var sum int64
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // gone while we looked
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			if errors.Is(err, unix.ENOENT) {
+				return nil
+			}
+			return err
+		}
+		key := inode{uint64(st.Dev), st.Ino}
+		if st.Nlink > 1 && seen[key] {
+			return nil
+		}
+		seen[key] = true
+		if count == nil || count(path, &st) {
+			sum += st.Size
+		}
+		return nil
+	})
+	return sum, err
+}
