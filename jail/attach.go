@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package jail
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"satld/jail/logfile"
+	"satld/jail/shim"
+)
+
+// Attach: see Runtime. Output from now on is copied as it comes.
+func (m *Manager) Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	if err := m.exists(id); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// In this order: nothing falls between the end of what was and the first nudge.
+	r := logfile.NewReader(m.dir.Logs(id))
+	defer r.Close()
+	nudges, err := m.shim.Follow(ctx, id)
+	if err != nil {
+		return fmt.Errorf("attach to container %s: %w", id, err)
+	}
+	if err := r.SkipToEnd(); err != nil {
+		return fmt.Errorf("attach to container %s: %w", id, err)
+	}
+	if stdin != nil {
+		w, err := m.shim.Stdin(ctx, id)
+		switch {
+		case err == nil:
+			go func() {
+				io.Copy(w, stdin)
+				w.Close()
+			}()
+		case !shim.IsKind(err, shim.KindNotFound): // a container without stdin takes none
+			return fmt.Errorf("attach to container %s: %w", id, err)
+		}
+	}
+	copyPiece := func(p logfile.Piece) error {
+		w := stdout
+		if p.Stream == logfile.Stderr {
+			w = stderr
+		}
+		if w == nil {
+			return nil
+		}
+		_, err := w.Write(p.Data)
+		return err
+	}
+	for more := true; ; {
+		if err := drain(ctx, r, copyPiece); err != nil || !more {
+			return err
+		}
+		select {
+		case _, open := <-nudges:
+			if !open {
+				if nudges, more, err = m.refollow(ctx, id); err != nil {
+					return err
+				}
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Resize: see Runtime.
+func (m *Manager) Resize(ctx context.Context, id string, width, height uint16) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	if err := m.exists(id); err != nil {
+		return err
+	}
+	err := m.shim.Resize(ctx, id, width, height)
+	if shim.IsKind(err, shim.KindNotFound) {
+		return notRunning(id)
+	}
+	return err
+}

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package jail
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"satld/jail/shim"
+)
+
+// Runtime is implemented here.
+var _ Runtime = (*Manager)(nil)
+
+// The files of a container's directory, besides those of package shim.
+const (
+	configFile = "config.json"
+	pidFile    = "pid"
+	errorFile  = "runtime.log"
+)
+
+func (m *Manager) file(id, name string) string { return filepath.Join(m.dir.Container(id), name) }
+
+// checkID keeps what is not an ID out of paths and command lines: the form
+// that both runtimes take, FreeBSD's jail names included (no dots).
+func checkID(id string) error {
+	if len(id) == 0 || len(id) > 128 {
+		return invalid("container ID %q: 1 to 128 characters", id)
+	}
+	for _, c := range id {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-') || id[0] == '-' {
+			return invalid("container ID %q: letters, digits, - and _ only", id)
+		}
+	}
+	return nil
+}
+
+// Create: see Runtime.
+func (m *Manager) Create(ctx context.Context, spec Spec) (int, error) {
+	if err := checkSpec(spec); err != nil {
+		return 0, err
+	}
+	release, err := m.takeTurn(ctx, spec.ID)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	if err := m.clear(ctx, spec.ID); err != nil {
+		return 0, fmt.Errorf("remove what an earlier container %s left: %w", spec.ID, err)
+	}
+	pid, err := m.create(ctx, spec)
+	if err != nil {
+		// Also when ctx is done: a container that was half made is taken down.
+		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		if cerr := m.clear(back, spec.ID); cerr != nil {
+			m.log.Warn("half a container is left, to be removed by the next create or delete", "task_id", spec.TaskID, "container", spec.ID, "error", cerr)
+		}
+		return 0, err
+	}
+	return pid, nil
+}
+
+func checkSpec(spec Spec) error {
+	if err := checkID(spec.ID); err != nil {
+		return err
+	}
+	if len(spec.Args) == 0 || spec.Args[0] == "" {
+		return invalid("no command specified")
+	}
+	if st, err := os.Stat(spec.Rootfs); err != nil || !st.IsDir() || !filepath.IsAbs(spec.Rootfs) {
+		return invalid("container %s: its root %q is not a directory (%v)", spec.ID, spec.Rootfs, err)
+	}
+	if spec.Cwd != "" && !filepath.IsAbs(spec.Cwd) {
+		return invalid("the working directory %q is invalid, it needs to be an absolute path", spec.Cwd)
+	}
+	for _, mnt := range spec.Mounts {
+		if mnt.Type != "bind" && mnt.Type != "tmpfs" {
+			return invalid("mount type unknown: %q", mnt.Type)
+		}
+		if !filepath.IsAbs(mnt.Target) || filepath.Clean(mnt.Target) == "/" {
+			return invalid("invalid mount path: %q: it must be absolute and below the root", mnt.Target)
+		}
+	}
+	return nil
+}
+
+func (m *Manager) create(ctx context.Context, spec Spec) (int, error) {
+	who, err := lookUser(spec.Rootfs, spec.User, spec.Groups)
+	if err != nil {
+		return 0, err
+	}
+	config, err := m.driver.config(spec, who)
+	if err != nil {
+		return 0, err
+	}
+	b, err := json.Marshal(config)
+	if err != nil {
+		return 0, fmt.Errorf("container %s: %w", spec.ID, err)
+	}
+	bundle := m.dir.Container(spec.ID)
+	if err := os.Mkdir(bundle, 0o700); err != nil {
+		return 0, fmt.Errorf("make the bundle of container %s: %w", spec.ID, err)
+	}
+	if err := os.WriteFile(m.file(spec.ID, configFile), b, 0o600); err != nil {
+		return 0, fmt.Errorf("write the bundle of container %s: %w", spec.ID, err)
+	}
+	req := shim.CreateRequest{
+		Argv:    m.driver.create(spec.ID, bundle, m.file(spec.ID, pidFile), m.file(spec.ID, errorFile), spec.TTY),
+		PidFile: m.file(spec.ID, pidFile),
+		Timeout: runtimeLimit,
+		Init: shim.Init{
+			TTY: spec.TTY, Stdin: spec.OpenStdin, StdinOnce: spec.StdinOnce,
+			LogMaxSize: spec.LogMaxSize, LogMaxFiles: spec.LogMaxFiles,
+		},
+	}
+	pid, err := m.shim.Create(ctx, spec.ID, req)
+	if err == nil {
+		return pid, nil
+	}
+	if shim.IsKind(err, shim.KindRuntime) {
+		if log, rerr := os.ReadFile(m.file(spec.ID, errorFile)); rerr == nil {
+			if text := runtimeText(log); text != "" {
+				return 0, startError(text)
+			}
+		}
+	}
+	return 0, fmt.Errorf("create container %s: %w", spec.ID, err)
+}
+
+// Start: see Runtime.
+func (m *Manager) Start(ctx context.Context, id string) (time.Time, error) {
+	if err := checkID(id); err != nil {
+		return time.Time{}, err
+	}
+	if st, ok, err := m.dir.ReadStarted(id); ok || err != nil {
+		return st.At, err
+	}
+	release, err := m.takeTurn(ctx, id)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer release()
+	if err := m.exists(id); err != nil {
+		return time.Time{}, err
+	}
+	req := m.driver.start(id)
+	req.Timeout = runtimeLimit
+	at, err := m.shim.Start(ctx, id, req)
+	switch {
+	case err == nil:
+		return at, nil
+	case shim.IsKind(err, shim.KindNotFound), shim.IsKind(err, shim.KindEnded):
+		return time.Time{}, &StartError{ExitCode: 128, Text: "container " + id + " ended before it was started"}
+	default:
+		return time.Time{}, fmt.Errorf("start container %s: %w", id, err)
+	}
+}
+
+// exists tells a container that was created and not forgotten.
+func (m *Manager) exists(id string) error {
+	_, err := os.Lstat(m.dir.Container(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return notFound(id)
+	}
+	return err
+}
+
+// Wait: see Runtime.
+func (m *Manager) Wait(ctx context.Context, id string) (Exit, error) {
+	if err := checkID(id); err != nil {
+		return Exit{}, err
+	}
+	nudges, stop := m.await(id)
+	defer stop()
+	for {
+		if e, ok, err := m.dir.ReadExit(id); ok || err != nil {
+			return Exit{Code: e.Code, At: e.At, OOMKilled: e.OOMKilled}, err
+		}
+		if err := m.exists(id); err != nil {
+			return Exit{}, err
+		}
+		select {
+		case <-nudges:
+		case <-ctx.Done():
+			return Exit{}, ctx.Err()
+		}
+	}
+}
+
+// Running: see Runtime. A container that was created and not started does not
+// run: its first process is still the runtime's.
+func (m *Manager) Running(ctx context.Context, id string) (int, bool, error) {
+	if err := checkID(id); err != nil {
+		return 0, false, err
+	}
+	init, live, err := m.live(id)
+	if err != nil || !live {
+		return 0, false, err
+	}
+	_, started, err := m.dir.ReadStarted(id)
+	return init.Pid, started, err
+}
+
+// live reads a container's first process and tells whether it lives.
+func (m *Manager) live(id string) (shim.Init, bool, error) {
+	init, ok, err := m.dir.ReadInit(id)
+	if err != nil {
+		return init, false, err
+	}
+	if !ok {
+		return init, false, m.exists(id)
+	}
+	if _, ended, err := m.dir.ReadExit(id); ended || err != nil {
+		return init, false, err
+	}
+	ticks, err := shim.StartTicks(init.Pid)
+	return init, err == nil && ticks == init.Ticks, nil
+}
+
+// Kill: see Runtime.
+func (m *Manager) Kill(ctx context.Context, id string, sig int) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	init, live, err := m.live(id)
+	if err != nil || !live {
+		return err
+	}
+	if err := signalInit(init, sig); err != nil {
+		return fmt.Errorf("send signal %d to container %s: %w", sig, id, err)
+	}
+	return nil
+}
+
+// Delete: see Runtime.
+func (m *Manager) Delete(ctx context.Context, id string) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	release, err := m.takeTurn(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return m.remove(ctx, id)
+}
+
+// remove ends a container. Every step looks at what is there, so that it can
+// be done again from the beginning after a crash at any of them.
+func (m *Manager) remove(ctx context.Context, id string) error {
+	if err := m.shim.Settle(ctx, id); err != nil { // a create that an earlier daemon asked for
+		return fmt.Errorf("delete container %s: %w", id, err)
+	}
+	init, live, err := m.live(id)
+	if err != nil && !isNotFound(err) {
+		return err
+	}
+	if live {
+		if err := thaw(init.Pid); err != nil {
+			m.log.Warn("thaw before the end", "container", id, "error", err)
+		}
+		if err := signalInit(init, 9); err != nil {
+			return fmt.Errorf("kill container %s: %w", id, err)
+		}
+		if err := m.awaitExit(ctx, id); err != nil {
+			return fmt.Errorf("kill container %s: %w", id, err)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(m.driver.stateDir(), id)); err == nil {
+		if err := run(ctx, m.driver.remove(id)); err != nil {
+			return fmt.Errorf("delete container %s: %w", id, err)
+		}
+	}
+	if err := sweep(ctx, id); err != nil {
+		return fmt.Errorf("delete container %s: %w", id, err)
+	}
+	m.probes.forget(id)
+	m.setPaused(id, false)
+	if err := m.shim.Forget(ctx, id); err != nil {
+		return fmt.Errorf("delete container %s: %w", id, err)
+	}
+	if err := m.exists(id); err != nil {
+		return nil
+	}
+	// Whoever waits learns that there will be no exit status.
+	if err := m.dir.WriteExit(id, shim.Exit{Code: -1, At: time.Now()}); err != nil {
+		return fmt.Errorf("delete container %s: %w", id, err)
+	}
+	m.nudge(id)
+	// The bundle's config is the last to go: List reads off it that the
+	// deletion was not finished.
+	for _, name := range []string{pidFile, errorFile, "stdin", "stdout", "stderr", "console.sock", configFile} {
+		if err := os.Remove(m.file(id, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("delete container %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+// awaitExit waits until the shim wrote down the end, or, should it not hold
+// the container, until the process is gone.
+func (m *Manager) awaitExit(ctx context.Context, id string) error {
+	nudges, stop := m.await(id)
+	defer stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for gone := 0; ; {
+		if _, ok, err := m.dir.ReadExit(id); ok || err != nil {
+			return err
+		}
+		select {
+		case <-nudges:
+		case <-tick.C:
+			// The shim reaps within a moment; after a second it will not.
+			if _, live, err := m.live(id); err != nil {
+				return err
+			} else if !live {
+				if gone++; gone > 20 {
+					return nil
+				}
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// clear is Delete and Forget.
+func (m *Manager) clear(ctx context.Context, id string) error {
+	if err := m.remove(ctx, id); err != nil {
+		return err
+	}
+	return m.forget(id)
+}
+
+// Forget: see Runtime.
+func (m *Manager) Forget(ctx context.Context, id string) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	release, err := m.takeTurn(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if _, live, err := m.live(id); err == nil && live {
+		return fmt.Errorf("forget container %s: it is to be deleted first", id)
+	}
+	return m.forget(id)
+}
+
+func (m *Manager) forget(id string) error {
+	if err := os.RemoveAll(m.dir.Container(id)); err != nil {
+		return fmt.Errorf("forget container %s: %w", id, err)
+	}
+	m.nudge(id)
+	return nil
+}
+
+// List: see Runtime. Also what was half made or half deleted is in it.
+func (m *Manager) List(ctx context.Context) ([]string, error) {
+	var ids []string
+	for _, dir := range []string{m.driver.stateDir(), m.dir.Containers()} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("list containers: %w", err)
+		}
+		for _, e := range entries {
+			id := e.Name()
+			if checkID(id) != nil {
+				continue
+			}
+			if dir == m.dir.Containers() {
+				_, err := os.Lstat(m.file(id, configFile))
+				if _, deleted, _ := m.dir.ReadExit(id); err != nil && deleted {
+					continue
+				}
+			}
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// process reads the process of a container's bundle.
+func (m *Manager) process(id string) (*specs.Spec, error) {
+	b, err := os.ReadFile(m.file(id, configFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := m.exists(id); err != nil {
+			return nil, err
+		}
+		return nil, notRunning(id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the bundle of container %s: %w", id, err)
+	}
+	var c specs.Spec
+	if err := json.Unmarshal(b, &c); err != nil {
+		return nil, fmt.Errorf("read the bundle of container %s: %w", id, err)
+	}
+	return &c, nil
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package jail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"satld/jail/logfile"
+)
+
+// LogLine is one line (or, when it was longer than 16 KiB, a part of one) of
+// a container's output.
+type LogLine struct {
+	Time    time.Time
+	Stream  string // "stdout" or "stderr"
+	Line    []byte // with its newline, unless Partial
+	Partial bool
+}
+
+// LogQuery selects log lines; zero fields select everything.
+type LogQuery struct {
+	Stdout, Stderr bool
+	Since, Until   time.Time
+	Tail           int  // last N lines; 0 and -1 are all
+	Follow         bool // go on until the container has ended or ctx is done
+}
+
+// Logs: see Runtime. Lines come in the order of their arrival; of a line that
+// is still being written, a query that does not follow gives what is there.
+func (m *Manager) Logs(ctx context.Context, id string, q LogQuery, each func(LogLine) error) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	if err := m.exists(id); err != nil {
+		return err
+	}
+	var nudges <-chan struct{}
+	if q.Follow {
+		follow, cancel := context.WithCancel(ctx)
+		defer cancel()
+		var err error
+		if nudges, err = m.shim.Follow(follow, id); err != nil {
+			return fmt.Errorf("follow the log of container %s: %w", id, err)
+		}
+	}
+	skip := 0
+	if q.Tail > 0 {
+		total, err := m.countLines(ctx, id, q)
+		if err != nil {
+			return fmt.Errorf("read the log of container %s: %w", id, err)
+		}
+		skip = max(0, total-q.Tail)
+	}
+	r := logfile.NewReader(m.dir.Logs(id))
+	defer r.Close()
+	var lines logfile.Lines
+	take := q.filter(func(l LogLine) error {
+		if skip > 0 {
+			skip--
+			return nil
+		}
+		return each(l)
+	})
+	// What a shim that died meanwhile did not say, the next one does.
+	for more := true; ; {
+		err := drain(ctx, r, func(p logfile.Piece) error { return lines.Add(p, take) })
+		if err == nil && !more || !q.Follow {
+			if err == nil {
+				_, live, lerr := m.live(id)
+				err = lines.Flush(lerr == nil && !live, take)
+			}
+			return logsEnd(err)
+		}
+		if err != nil {
+			return logsEnd(err)
+		}
+		select {
+		case _, open := <-nudges:
+			if !open {
+				if nudges, more, err = m.refollow(ctx, id); err != nil {
+					return err
+				}
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// refollow is what is done when the shim says nothing more: the end, if the
+// container has ended; another shim, if the first was killed.
+func (m *Manager) refollow(ctx context.Context, id string) (nudges <-chan struct{}, more bool, err error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, false, ctx.Err()
+		}
+		if _, live, err := m.live(id); err != nil || !live {
+			return nil, false, nil
+		}
+		if err := m.ensureShim(ctx); err == nil {
+			if nudges, err := m.shim.Follow(ctx, id); err == nil {
+				return nudges, true, nil
+			}
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// errEnough ends a reading early without being an error.
+var errEnough = errors.New("nothing later is wanted")
+
+func logsEnd(err error) error {
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// drain reads to where the log ends now.
+func drain(ctx context.Context, r *logfile.Reader, each func(logfile.Piece) error) error {
+	for ctx.Err() == nil {
+		p, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := each(p); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// countLines counts the lines that q selects, but for Tail.
+func (m *Manager) countLines(ctx context.Context, id string, q LogQuery) (n int, err error) {
+	r := logfile.NewReader(m.dir.Logs(id))
+	defer r.Close()
+	var lines logfile.Lines
+	count := q.filter(func(LogLine) error { n++; return nil })
+	err = drain(ctx, r, func(p logfile.Piece) error { return lines.Add(p, count) })
+	if err == nil && !q.Follow { // an unfinished line is shown only without Follow, and at the end
+		err = lines.Flush(false, count)
+	}
+	return n, logsEnd(err)
+}
+
+// filter passes on what q selects.
+func (q LogQuery) filter(each func(LogLine) error) func(logfile.Line) error {
+	both := !q.Stdout && !q.Stderr
+	return func(l logfile.Line) error {
+		if !q.Until.IsZero() && l.Time.After(q.Until) {
+			return errEnough
+		}
+		wanted := both || q.Stdout && l.Stream == logfile.Stdout || q.Stderr && l.Stream == logfile.Stderr
+		if !wanted || !q.Since.IsZero() && l.Time.Before(q.Since) {
+			return nil
+		}
+		return each(LogLine{Time: l.Time, Stream: l.Stream.String(), Line: l.Data, Partial: l.Partial})
+	}
+}

@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package jail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"satld/jail/cgroup"
+	"satld/jail/entry"
+	"satld/jail/shim"
+)
+
+// prober runs commands in containers the cheap way: not through the runtime,
+// but with satl-init, started right in the container's namespaces.
+type prober struct {
+	helper *os.File // a directory with nothing but satl-init in it, mounted nowhere, read-only
+	null   *os.File
+
+	mu      sync.Mutex
+	targets map[string]*target
+	running map[string]map[*attempt]struct{}
+	count   uint64
+}
+
+// target is what is needed of a container, read once.
+type target struct {
+	init    shim.Init
+	process *specs.Process
+}
+
+const helperName = "satl-init"
+
+// newProber copies satl-init into memory. It is executed from a mount that is
+// in no mount namespace and cannot be written by anyone, so that a container
+// can neither put another program in its place nor change it (CVE-2019-5736).
+func newProber(path string) (*prober, error) {
+	p := &prober{targets: make(map[string]*target), running: make(map[string]map[*attempt]struct{})}
+	if path == "" {
+		return nil, errors.New("satl-init is not there: it belongs beside satld")
+	}
+	var err error
+	if p.helper, err = privateCopy(path); err != nil {
+		return nil, fmt.Errorf("prepare %s: %w", path, err)
+	}
+	if p.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+		p.helper.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func privateCopy(path string) (*os.File, error) {
+	program, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("fsopen tmpfs: %w", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigSetString(fs, "mode", "0700"); err != nil {
+		return nil, fmt.Errorf("fsconfig tmpfs: %w", err)
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, fmt.Errorf("fsconfig tmpfs: %w", err)
+	}
+	mnt, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID)
+	if err != nil {
+		return nil, fmt.Errorf("fsmount tmpfs: %w", err)
+	}
+	dir := os.NewFile(uintptr(mnt), "satl-init")
+	fd, err := unix.Openat(mnt, helperName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o500)
+	if err == nil {
+		f := os.NewFile(uintptr(fd), helperName)
+		_, err = f.Write(program)
+		f.Close()
+	}
+	if err == nil {
+		err = unix.FsconfigSetFlag(fs, "ro")
+	}
+	if err == nil {
+		err = unix.FsconfigReconfigure(fs)
+	}
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+func (p *prober) close() {
+	p.helper.Close()
+	p.null.Close()
+}
+
+func (p *prober) forget(id string) {
+	p.mu.Lock()
+	delete(p.targets, id)
+	p.mu.Unlock()
+}
+
+// attempt is one command that runs.
+type attempt struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// abort kills the probes of a container that run now and waits for their end.
+func (p *prober) abort(ctx context.Context, id string) error {
+	p.mu.Lock()
+	var dones []chan struct{}
+	for a := range p.running[id] {
+		a.cancel()
+		dones = append(dones, a.done)
+	}
+	p.mu.Unlock()
+	for _, done := range dones {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+func (p *prober) enter(ctx context.Context, id string) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &attempt{cancel: cancel, done: make(chan struct{})}
+	p.mu.Lock()
+	if p.running[id] == nil {
+		p.running[id] = make(map[*attempt]struct{})
+	}
+	p.running[id][a] = struct{}{}
+	p.mu.Unlock()
+	return ctx, func() {
+		cancel()
+		p.mu.Lock()
+		delete(p.running[id], a)
+		if len(p.running[id]) == 0 {
+			delete(p.running, id)
+		}
+		p.mu.Unlock()
+		close(a.done)
+	}
+}
+
+// RunProbe: see Runtime.
+func (m *Manager) RunProbe(kill context.Context, id string, argv []string, out io.Writer, started func()) (int, error) {
+	if err := checkID(id); err != nil {
+		return -1, err
+	}
+	if len(argv) == 0 || argv[0] == "" {
+		return -1, invalid("no command specified")
+	}
+	kill, leave := m.probes.enter(kill, id)
+	defer leave()
+	// After it was entered, so that Pause either sees the attempt or is seen.
+	if m.isPaused(id) {
+		return -1, errPaused(id)
+	}
+	t, err := m.target(id)
+	if err != nil {
+		return -1, err
+	}
+	code, err := m.probes.run(kill, t, argv, out, started)
+	if err != nil && errors.Is(err, unix.ESRCH) {
+		err = notRunning(id)
+	}
+	return code, err
+}
+
+func (m *Manager) target(id string) (*target, error) {
+	m.probes.mu.Lock()
+	t := m.probes.targets[id]
+	m.probes.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	_, running, err := m.Running(context.Background(), id)
+	if err != nil {
+		return nil, err
+	}
+	if !running {
+		return nil, notRunning(id)
+	}
+	config, err := m.process(id)
+	if err != nil {
+		return nil, err
+	}
+	init, _, err := m.dir.ReadInit(id)
+	if err != nil {
+		return nil, err
+	}
+	t = &target{init: init, process: config.Process}
+	m.probes.mu.Lock()
+	m.probes.targets[id] = t
+	m.probes.mu.Unlock()
+	return t, nil
+}
+
+// killLimit is how long a killed probe may take to be gone. A process that
+// does not die within it hangs in the kernel, and the caller must not.
+const killLimit = 30 * time.Second
+
+// helperLimit is how long the helper may take to kill before it is helped.
+const helperLimit = 5 * time.Second
+
+func (p *prober) run(kill context.Context, t *target, argv []string, out io.Writer, started func()) (code int, err error) {
+	groups, err := cgroup.Of(t.init.Pid)
+	if err != nil {
+		return -1, unix.ESRCH
+	}
+	leaf, err := p.newLeaf(groups)
+	if err != nil {
+		return -1, err
+	}
+	defer leaf.remove()
+
+	r, w, err := os.Pipe()
+	if err != nil {
+		return -1, fmt.Errorf("make the probe's output: %w", err)
+	}
+	defer r.Close()
+	// The command must be able to open /dev/stdout anew.
+	user := t.process.User
+	err = w.Chown(int(user.UID), int(user.GID))
+	var h *helper
+	if err == nil {
+		h, err = p.start(t, groups, leaf, w)
+	}
+	w.Close()
+	if err != nil {
+		return -1, err
+	}
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		io.Copy(writerOnly{out}, readerOnly{r})
+	}()
+	code, err = h.converse(kill, request(t.process, argv, leaf, h.tasks), started, leaf)
+	// All that held the pipe is dead, but for a process that was handed it:
+	// what is in the pipe is taken, and then it is over.
+	select {
+	case <-drained:
+	case <-time.After(100 * time.Millisecond):
+		r.SetReadDeadline(time.Unix(1, 0))
+		<-drained
+	}
+	return code, err
+}
+
+// request translates a container's process.
+func request(p *specs.Process, argv []string, l *leaf, tasks int) *entry.Request {
+	req := &entry.Request{
+		Argv: argv, Env: p.Env, Cwd: p.Cwd,
+		UID: p.User.UID, GID: p.User.GID, Groups: p.User.AdditionalGids,
+		NoNewPrivs: p.NoNewPrivileges, Leaf: l != nil, Kill: l != nil && l.kill != nil, Tasks: uint32(tasks),
+	}
+	if c := p.Capabilities; c != nil {
+		req.Bounding, req.Effective, req.Permitted = capMask(c.Bounding), capMask(c.Effective), capMask(c.Permitted)
+		req.Inherit, req.Ambient = capMask(c.Inheritable), capMask(c.Ambient)
+	}
+	for _, l := range p.Rlimits {
+		if n, ok := rlimitNumber(l.Type); ok {
+			req.Rlimits = append(req.Rlimits, entry.Rlimit{Resource: uint32(n), Soft: l.Soft, Hard: l.Hard})
+		}
+	}
+	return req
+}
+
+// leaf is the v2 group of one attempt: what it holds can be killed at one go.
+type leaf struct {
+	path string
+	dir  *os.File
+	kill *os.File // cgroup.kill; nil before Linux 5.14
+}
+
+// newLeaf makes a group below the container's own. Where there is no v2 there
+// is none, and the helper kills by looking for children.
+func (p *prober) newLeaf(groups []cgroup.Group) (*leaf, error) {
+	for _, g := range groups {
+		if !g.V2() {
+			continue
+		}
+		p.mu.Lock()
+		p.count++
+		n := p.count
+		p.mu.Unlock()
+		l := &leaf{path: filepath.Join(g.Dir, "probe-"+strconv.Itoa(os.Getpid())+"-"+strconv.FormatUint(n, 10))}
+		err := unix.Mkdir(l.path, 0o755)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
+			return nil, unix.ESRCH
+		}
+		if err != nil {
+			return nil, fmt.Errorf("make the probe's cgroup %s: %w", l.path, err)
+		}
+		if l.dir, err = os.Open(l.path); err == nil {
+			l.kill, err = os.OpenFile(filepath.Join(l.path, "cgroup.kill"), os.O_WRONLY, 0)
+			if errors.Is(err, os.ErrNotExist) {
+				err = nil
+			}
+		}
+		if err != nil {
+			l.remove()
+			return nil, fmt.Errorf("open the probe's cgroup: %w", err)
+		}
+		return l, nil
+	}
+	return nil, nil
+}
+
+func (l *leaf) remove() {
+	if l == nil {
+		return
+	}
+	for _, f := range []*os.File{l.dir, l.kill} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if err := unix.Rmdir(l.path); errors.Is(err, unix.EBUSY) {
+		// The last process is reaped, and its place in the group is given up a moment later.
+		for range 100 {
+			time.Sleep(time.Millisecond)
+			if err := unix.Rmdir(l.path); !errors.Is(err, unix.EBUSY) {
+				return
+			}
+		}
+	}
+}
+
+// empty kills what is left in the group and waits until it is.
+func (l *leaf) empty(limit time.Duration) bool {
+	if l == nil {
+		return true
+	}
+	for deadline := time.Now().Add(limit); ; time.Sleep(2 * time.Millisecond) {
+		if l.kill != nil {
+			l.kill.WriteString("1")
+		}
+		pids, err := cgroup.Procs(l.path)
+		for _, pid := range pids {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+		if err == nil && len(pids) == 0 {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+}
+
+// helper is a satl-init that runs.
+type helper struct {
+	pid     int
+	control *os.File
+	tasks   int
+}
+
+// start starts satl-init in the container's namespaces.
+func (p *prober) start(t *target, groups []cgroup.Group, l *leaf, out *os.File) (*helper, error) {
+	pidfd, err := shim.Open(t.init.Pid, t.init.Ticks)
+	if err != nil {
+		return nil, err
+	}
+	defer pidfd.Close()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make the probe's control socket: %w", err)
+	}
+	defer unix.Close(pair[1])
+	null := p.null.Fd()
+	files := []uintptr{null, out.Fd(), out.Fd(), uintptr(pair[1]), null, null}
+	if l != nil {
+		files[entry.LeafFD] = l.dir.Fd()
+		if l.kill != nil {
+			files[entry.KillFD] = l.kill.Fd()
+		}
+	}
+	h := &helper{}
+	for _, g := range groups {
+		if g.V2() {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(g.Dir, "tasks"), os.O_WRONLY, 0)
+		if err != nil {
+			unix.Close(pair[0])
+			if errors.Is(err, os.ErrNotExist) {
+				return nil, unix.ESRCH
+			}
+			return nil, fmt.Errorf("open the container's cgroup: %w", err)
+		}
+		defer f.Close()
+		files = append(files, f.Fd())
+		h.tasks++
+	}
+	h.pid, err = forkInside(pidfd, p.helper, &syscall.ProcAttr{
+		Env: []string{"GOGC=off", "GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1"}, Files: files,
+	})
+	runtime.KeepAlive(out)
+	runtime.KeepAlive(l)
+	if err != nil {
+		unix.Close(pair[0])
+		return nil, err
+	}
+	unix.SetNonblock(pair[0], true)
+	h.control = os.NewFile(uintptr(pair[0]), "control")
+	if adj := t.process.OOMScoreAdj; adj != nil {
+		os.WriteFile("/proc/"+strconv.Itoa(h.pid)+"/oom_score_adj", []byte(strconv.Itoa(*adj)), 0)
+	}
+	return h, nil
+}
+
+// joined are the namespaces a probe shares with its container.
+const joined = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
+// forkInside starts the program in dir inside the namespaces of a process. A
+// thread enters them for that and ends with it: Go ends the thread of a
+// goroutine that never unlocks it.
+func forkInside(pidfd, dir *os.File, attr *syscall.ProcAttr) (int, error) {
+	type result struct {
+		pid int
+		err error
+	}
+	done := make(chan result, 1)
+	var enter func()
+	enter = func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			// The first thread cannot end, and what /proc/self shows is its.
+			again := make(chan struct{})
+			go func() {
+				defer close(again)
+				enter()
+			}()
+			<-again
+			runtime.UnlockOSThread()
+			return
+		}
+		pid, err := forkOnThread(int(pidfd.Fd()), int(dir.Fd()), attr)
+		done <- result{pid, err}
+	}
+	go enter()
+	r := <-done
+	return r.pid, r.err
+}
+
+func forkOnThread(pidfd, dir int, attr *syscall.ProcAttr) (int, error) {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return 0, fmt.Errorf("unshare: %w", err)
+	}
+	if err := unix.Setns(pidfd, joined); err != nil {
+		return 0, fmt.Errorf("enter the container's namespaces: %w", err)
+	}
+	// Entering the mount namespace moved this thread's root and directory to
+	// the container's; the program is reached through its own directory.
+	if err := unix.Fchdir(dir); err != nil {
+		return 0, fmt.Errorf("enter the helper's directory: %w", err)
+	}
+	pid, err := syscall.ForkExec(helperName, []string{helperName}, attr)
+	if errors.Is(err, syscall.ENOMEM) { // the PID namespace's first process is gone
+		return 0, fmt.Errorf("enter the container's PID namespace: %w", unix.ESRCH)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("start satl-init in the container: %w", err)
+	}
+	return pid, nil
+}
+
+// converse sends the request and sees it to its end: when it returns, nothing
+// of the attempt is left.
+func (h *helper) converse(kill context.Context, req *entry.Request, started func(), l *leaf) (code int, err error) {
+	reaped := make(chan struct{})
+	defer func() {
+		h.control.Close()
+		<-reaped
+	}()
+	stop := context.AfterFunc(kill, func() {
+		h.control.SetReadDeadline(time.Now().Add(helperLimit))
+		h.hangUp()
+	})
+	defer stop()
+	report, err := h.exchange(req, started)
+	// It ends right after its last report; one that did not give it is made to.
+	if err != nil {
+		syscall.Kill(h.pid, syscall.SIGKILL)
+	}
+	go func() {
+		defer close(reaped)
+		for {
+			if _, werr := syscall.Wait4(h.pid, nil, 0, nil); werr != syscall.EINTR {
+				return
+			}
+		}
+	}()
+	if err != nil {
+		if !l.empty(killLimit) {
+			err = fmt.Errorf("%w; its processes do not die within %v", err, killLimit)
+		}
+		return -1, err
+	}
+	if report.Kind == entry.Failed {
+		return -1, errors.New(report.Text)
+	}
+	ws := syscall.WaitStatus(report.Value)
+	if ws.Signaled() {
+		return 128 + int(ws.Signal()), nil
+	}
+	return ws.ExitStatus(), nil
+}
+
+// hangUp tells the helper to kill everything: its reading end ends.
+func (h *helper) hangUp() {
+	if rc, err := h.control.SyscallConn(); err == nil {
+		rc.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_WR) })
+	}
+}
+
+// exchange is the conversation up to the last report.
+func (h *helper) exchange(req *entry.Request, started func()) (entry.Report, error) {
+	if _, err := h.control.Write(req.Encode()); err != nil {
+		return entry.Report{}, fmt.Errorf("satl-init does not listen: %w", err)
+	}
+	for {
+		report, err := h.read()
+		if err != nil {
+			return report, fmt.Errorf("satl-init ended without a report: %w", err)
+		}
+		if report.Kind != entry.Started {
+			return report, nil
+		}
+		if started != nil {
+			started()
+		}
+	}
+}
+
+func (h *helper) read() (entry.Report, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(h.control, head[:]); err != nil {
+		return entry.Report{}, err
+	}
+	b := make([]byte, min(entry.Length(head[:]), entry.MaxLength))
+	if _, err := io.ReadFull(h.control, b); err != nil {
+		return entry.Report{}, err
+	}
+	return entry.DecodeReport(b)
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package jail
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"satld/jail/cgroup"
+	"satld/jail/shim"
+)
+
+// signalInit signals a container's first process and no other one that got
+// its pid since; one that is gone is no error.
+func signalInit(init shim.Init, sig int) error {
+	f, err := shim.Open(init.Pid, init.Ticks)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.PidfdSendSignal(int(f.Fd()), unix.Signal(sig), nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// thaw lets a paused container's processes run, so that they can die.
+func thaw(pid int) error {
+	groups, err := cgroup.Of(pid)
+	if err != nil {
+		return nil // gone
+	}
+	for _, g := range groups {
+		file, word := "", ""
+		switch {
+		case g.Has("freezer"):
+			file, word = "freezer.state", "THAWED"
+		case g.V2():
+			file, word = "cgroup.freeze", "0"
+		default:
+			continue
+		}
+		path := filepath.Join(g.Dir, file)
+		if b, err := os.ReadFile(path); err != nil || strings.HasPrefix(string(b), word) {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(word), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pidsOf lists the processes of the container whose first one is pid.
+func pidsOf(_ context.Context, _ string, pid int) ([]int, error) {
+	groups, err := cgroup.Of(pid)
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, g := range groups {
+		if !g.V2() && !g.Has("pids") && !g.Has("devices") {
+			continue
+		}
+		if strings.Count(strings.Trim(g.Dir, "/"), "/") < 1 {
+			continue // not a group of the container's own
+		}
+		more, err := cgroup.Procs(g.Dir)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, more...)
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids), nil
+}
+
+// sweep removes what the runtime left of a container's control groups: there
+// is nothing, except after a crash inside the runtime's create or delete.
+func sweep(ctx context.Context, id string) error {
+	dirs, err := cgroup.At(cgroupParent + "/" + id)
+	if err != nil {
+		return err
+	}
+	for _, dir := range dirs {
+		for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+			if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+			pids, err := cgroup.Procs(dir)
+			if err != nil {
+				return err
+			}
+			for _, pid := range pids {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+			if err := removeGroups(dir); err == nil {
+				break
+			}
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return fmt.Errorf("remove cgroup %s, with processes %v: %w", dir, pids, ctx.Err())
+			}
+		}
+	}
+	return nil
+}
+
+// removeGroups removes a group and those below it, the lowest first.
+func removeGroups(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeGroups(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
+}
+
+// removeParents removes the groups that held the containers', unless another
+// daemon still uses them.
+func removeParents() {
+	dirs, err := cgroup.At(cgroupParent)
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		unix.Rmdir(dir) // fails when not empty
+	}
+}
+
+// execAttr: the runtime's exec gets a group of its own, out of reach of what
+// is sent to ours.
+func execAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package shim
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+)
+
+// Client talks to the shim of a state directory. Its zero value is not of
+// use: convert a Dir. Every call is a connection of its own.
+type Client Dir
+
+// conn is one request's connection after the answer.
+type conn struct {
+	net.Conn
+	r    *bufio.Reader
+	stop func() bool
+}
+
+func (c *conn) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
+func (c Client) call(ctx context.Context, req request) (*conn, response, error) {
+	req.V = Version
+	nc, err := dial(ctx, string(c))
+	if err != nil {
+		return nil, response{}, fmt.Errorf("connect to the shim: %w", err)
+	}
+	cn := &conn{Conn: nc, r: bufio.NewReader(nc)}
+	cn.stop = context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
+	resp, err := exchange(nc, cn.r, req)
+	if err != nil {
+		cn.Close()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, response{}, fmt.Errorf("ask the shim for %s: %w", req.Op, err)
+	}
+	if resp.Error != "" {
+		cn.Close()
+		return nil, resp, &Error{Kind: resp.Kind, Text: resp.Error, Output: resp.Output}
+	}
+	return cn, resp, nil
+}
+
+func exchange(w io.Writer, r *bufio.Reader, req request) (resp response, err error) {
+	b, err := json.Marshal(req)
+	if err != nil {
+		return resp, err
+	}
+	if _, err := w.Write(append(b, '\n')); err != nil {
+		return resp, err
+	}
+	line, err := r.ReadBytes('\n')
+	if err != nil {
+		return resp, err
+	}
+	return resp, json.Unmarshal(line, &resp)
+}
+
+func (c Client) do(ctx context.Context, req request) (response, error) {
+	cn, resp, err := c.call(ctx, req)
+	if err == nil {
+		cn.Close()
+	}
+	return resp, err
+}
+
+// Hello asks the running shim for its pid and how many containers it holds.
+func (c Client) Hello(ctx context.Context) (pid, containers int, err error) {
+	resp, err := c.do(ctx, request{Op: opHello})
+	return resp.Pid, resp.Containers, err
+}
+
+// Create makes a container and returns its first process's pid.
+func (c Client) Create(ctx context.Context, id string, req CreateRequest) (int, error) {
+	resp, err := c.do(ctx, request{Op: opCreate, ID: id, Create: &req})
+	return resp.Pid, err
+}
+
+// Start lets a container's first process run and returns when that was.
+func (c Client) Start(ctx context.Context, id string, req StartRequest) (time.Time, error) {
+	resp, err := c.do(ctx, request{Op: opStart, ID: id, Start: &req})
+	return resp.At, err
+}
+
+// Resize sets the size of a container's terminal.
+func (c Client) Resize(ctx context.Context, id string, width, height uint16) error {
+	_, err := c.do(ctx, request{Op: opResize, ID: id, Width: width, Height: height})
+	return err
+}
+
+// Settle waits until no create of the container is in progress.
+func (c Client) Settle(ctx context.Context, id string) error {
+	_, err := c.do(ctx, request{Op: opSettle, ID: id})
+	return err
+}
+
+// Forget lets go of a deleted container: when it returns, all output that the
+// container's pipes still held is in the log.
+func (c Client) Forget(ctx context.Context, id string) error {
+	_, err := c.do(ctx, request{Op: opForget, ID: id})
+	return err
+}
+
+// Quit ends the shim if it holds no container; busy says that it does.
+func (c Client) Quit(ctx context.Context) (busy bool, err error) {
+	resp, err := c.do(ctx, request{Op: opQuit})
+	return resp.Busy, err
+}
+
+// Events calls ended with the ID of each container that ends, until the shim
+// ends or ctx is done; ready is called once, when it listens.
+func (c Client) Events(ctx context.Context, ready func(), ended func(id string)) error {
+	cn, _, err := c.call(ctx, request{Op: opEvents})
+	if err != nil {
+		return err
+	}
+	defer cn.Close()
+	ready()
+	for {
+		line, err := cn.r.ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("listen to the shim: %w", err)
+		}
+		ended(strings.TrimSuffix(line, "\n"))
+	}
+}
+
+// Follow sends on the returned channel when the container has new output, and
+// closes it when there will be no more (or the shim does not hold it, or ctx
+// is done).
+func (c Client) Follow(ctx context.Context, id string) (<-chan struct{}, error) {
+	cn, _, err := c.call(ctx, request{Op: opFollow, ID: id})
+	if err != nil {
+		return nil, err
+	}
+	nudges := make(chan struct{}, 1)
+	go func() {
+		defer close(nudges)
+		defer cn.Close()
+		buf := make([]byte, 64)
+		for {
+			if _, err := cn.r.Read(buf); err != nil {
+				return
+			}
+			select {
+			case nudges <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return nudges, nil
+}
+
+// Stdin opens a way to the container's stdin; closing it ends what was sent.
+func (c Client) Stdin(ctx context.Context, id string) (io.WriteCloser, error) {
+	cn, _, err := c.call(ctx, request{Op: opStdin, ID: id})
+	if err != nil {
+		return nil, err
+	}
+	return cn, nil
+}

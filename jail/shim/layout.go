@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Package shim is the small process, one per node, that outlives the daemon:
+// it is the parent of the containers' first processes, so it learns their
+// exit status, and it holds the reading ends of their output, so nothing they
+// print is lost while no daemon runs. It decides nothing: it does what it is
+// asked through a socket in the state directory and writes down what happens.
+// The package is also the daemon's side of that socket.
+//
+// It must stay small in memory, so it imports little.
+package shim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Dir is a state directory: what the shim and the daemon both read and write.
+type Dir string
+
+const (
+	socketName = "shim.sock"
+	lockName   = "shim.lock"
+)
+
+// Containers is the directory that has one directory per container.
+func (d Dir) Containers() string { return filepath.Join(string(d), "containers") }
+
+// Container is the directory of one container: its bundle, its pipes, its log.
+func (d Dir) Container(id string) string { return filepath.Join(d.Containers(), id) }
+
+// Logs is the directory of a container's log.
+func (d Dir) Logs(id string) string { return filepath.Join(d.Container(id), "log") }
+
+// ShimLog is the file that the shim's own messages go to.
+func (d Dir) ShimLog() string { return filepath.Join(string(d), "shim.log") }
+
+func (d Dir) file(id, name string) string { return filepath.Join(d.Container(id), name) }
+
+// Init is a container's first process and what a new shim must know to take
+// it over.
+type Init struct {
+	Pid         int
+	Ticks       uint64 // start time as the kernel counts it: with Pid, an identity
+	Waiting     string `json:",omitempty"` // its command line while it waits for start
+	OOMFile     string `json:",omitempty"` // see cgroup.OOMFile
+	TTY         bool   `json:",omitempty"`
+	Stdin       bool   `json:",omitempty"`
+	StdinOnce   bool   `json:",omitempty"`
+	LogMaxSize  int64  `json:",omitempty"`
+	LogMaxFiles int    `json:",omitempty"`
+}
+
+// Started is when the first process was let run.
+type Started struct{ At time.Time }
+
+// Exit is how it ended.
+type Exit struct {
+	Code      int // 0-255, 128+signal when killed by one, -1 when nobody saw it
+	At        time.Time
+	OOMKilled bool
+}
+
+// ReadInit, ReadStarted and ReadExit read what is written down of a
+// container; ok is false when it is not (yet).
+func (d Dir) ReadInit(id string) (v Init, ok bool, err error) {
+	ok, err = readJSON(d.file(id, "init.json"), &v)
+	return v, ok, err
+}
+
+// ReadStarted: see ReadInit.
+func (d Dir) ReadStarted(id string) (v Started, ok bool, err error) {
+	ok, err = readJSON(d.file(id, "started.json"), &v)
+	return v, ok, err
+}
+
+// ReadExit: see ReadInit.
+func (d Dir) ReadExit(id string) (v Exit, ok bool, err error) {
+	ok, err = readJSON(d.file(id, "exit.json"), &v)
+	return v, ok, err
+}
+
+// WriteExit writes down how a container ended, unless that is known already.
+func (d Dir) WriteExit(id string, e Exit) error {
+	if _, ok, err := d.ReadExit(id); ok || err != nil {
+		return err
+	}
+	return writeJSON(d.file(id, "exit.json"), e)
+}
+
+func readJSON(path string, v any) (bool, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return false, fmt.Errorf("read %s: %w", path, err)
+	}
+	return true, nil
+}
+
+// writeJSON replaces path in one step, so that a reader or a crash finds the
+// old content or the new one.
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(b)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package shim
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// server is the running shim. Its lock guards the maps alone: no request
+// waits for another one's command.
+type server struct {
+	dir    Dir
+	reaper *reaper
+	done   chan struct{} // closed when it is to end
+
+	mu         sync.Mutex
+	containers map[string]*container
+	pending    map[string]chan struct{} // creates in progress; closed at their end
+	quitting   bool
+	listeners  map[chan string]struct{}
+}
+
+func newServer(dir Dir) *server {
+	return &server{
+		dir: dir, reaper: newReaper(), done: make(chan struct{}),
+		containers: make(map[string]*container), pending: make(map[string]chan struct{}), listeners: make(map[chan string]struct{}),
+	}
+}
+
+func (s *server) container(id string) *container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.containers[id]
+}
+
+func (s *server) add(c *container) {
+	s.mu.Lock()
+	s.containers[c.id] = c
+	s.mu.Unlock()
+}
+
+// serve answers until the shim is to end.
+func (s *server) serve(l net.Listener) {
+	go func() {
+		<-s.done
+		l.Close()
+	}()
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // out of descriptors, say: it passes
+			complain("accept: %v", err)
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		go s.answer(c)
+	}
+}
+
+// answer serves one connection: one request.
+func (s *server) answer(cn net.Conn) {
+	defer cn.Close()
+	cn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	r := bufio.NewReader(cn)
+	line, err := r.ReadBytes('\n')
+	if err != nil {
+		return
+	}
+	cn.SetReadDeadline(time.Time{})
+	var req request
+	if err := json.Unmarshal(line, &req); err != nil {
+		reply(cn, response{}, refuse(KindFailed, "malformed request: %v", err))
+		return
+	}
+	if req.V != Version {
+		reply(cn, response{}, refuse(KindUnsupported, "this shim speaks version %d, not %d", Version, req.V))
+		return
+	}
+	switch req.Op {
+	case opEvents:
+		s.events(cn)
+	case opFollow:
+		s.follow(cn, req.ID)
+	case opStdin:
+		s.stdin(cn, r, req.ID)
+	default:
+		resp, err := s.handle(req)
+		reply(cn, resp, err)
+		if req.Op == opQuit && err == nil && !resp.Busy {
+			close(s.done)
+		}
+	}
+}
+
+// handle does the requests that are one answer.
+func (s *server) handle(req request) (resp response, err error) {
+	switch req.Op {
+	case opHello:
+		resp.Pid = os.Getpid()
+		s.mu.Lock()
+		resp.Containers = len(s.containers)
+		s.mu.Unlock()
+	case opCreate:
+		if req.Create == nil || len(req.Create.Argv) == 0 {
+			return resp, refuse(KindFailed, "create without a command")
+		}
+		if err := s.enter(req.ID); err != nil {
+			return resp, err
+		}
+		defer s.leave(req.ID)
+		resp.Pid, err = s.create(req.ID, *req.Create)
+	case opStart:
+		if req.Start == nil {
+			return resp, refuse(KindFailed, "start without a way to do it")
+		}
+		resp.At, err = s.start(req.ID, *req.Start)
+	case opResize:
+		err = s.resize(req.ID, req.Width, req.Height)
+	case opSettle:
+		s.mu.Lock()
+		done := s.pending[req.ID]
+		s.mu.Unlock()
+		if done != nil {
+			<-done
+		}
+	case opForget:
+		s.forget(req.ID)
+	case opQuit:
+		s.mu.Lock()
+		resp.Busy = len(s.containers)+len(s.pending) > 0 || s.quitting
+		s.quitting = s.quitting || !resp.Busy
+		s.mu.Unlock()
+	default:
+		err = refuse(KindUnsupported, "this shim does not know %q", req.Op)
+	}
+	return resp, err
+}
+
+func (s *server) resize(id string, width, height uint16) error {
+	c := s.container(id)
+	if c == nil {
+		return refuse(KindNotFound, "container %s is not here", id)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.console == nil {
+		return refuse(KindNotFound, "container %s has no terminal", id)
+	}
+	rc, err := c.console.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if cerr := rc.Control(func(fd uintptr) {
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: width})
+	}); cerr != nil {
+		return cerr
+	}
+	return err
+}
+
+// enter and leave bracket a create, so that the shim does not end meanwhile
+// and no second one of the container runs.
+func (s *server) enter(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.quitting {
+		return refuse(KindFailed, "the shim is ending")
+	}
+	if s.pending[id] != nil || s.containers[id] != nil {
+		return refuse(KindFailed, "container %s is held already", id)
+	}
+	s.pending[id] = make(chan struct{})
+	return nil
+}
+
+func (s *server) leave(id string) {
+	s.mu.Lock()
+	close(s.pending[id])
+	delete(s.pending, id)
+	s.mu.Unlock()
+}
+
+func reply(w io.Writer, resp response, err error) {
+	resp.V = Version
+	if err != nil {
+		resp.Error, resp.Kind = err.Error(), KindFailed
+		var e *Error
+		if errors.As(err, &e) {
+			resp.Error, resp.Kind, resp.Output = e.Text, e.Kind, e.Output
+		}
+	}
+	b, err := json.Marshal(resp)
+	if err == nil {
+		w.Write(append(b, '\n'))
+	}
+}
+
+// watch waits for a container's end, writes it down and tells.
+func (s *server) watch(c *container, wait func() Exit) {
+	e := wait()
+	e.At = time.Now()
+	if c.init.OOMFile != "" {
+		e.OOMKilled = oomKilled(c.init.OOMFile)
+	}
+	for try := 0; ; try++ {
+		err := s.dir.WriteExit(c.id, e)
+		if err == nil || errors.Is(err, os.ErrNotExist) { // its directory was removed: nobody wants to know
+			break
+		}
+		if try%60 == 0 {
+			complain("container %s: ended with %d: %v", c.id, e.Code, err)
+		}
+		time.Sleep(time.Second) // a full disk: the status is kept until there is room
+	}
+	close(c.ended)
+	s.mu.Lock()
+	for ch := range s.listeners {
+		select {
+		case ch <- c.id:
+		default: // it does not read: it finds the file when it asks
+		}
+	}
+	s.mu.Unlock()
+	c.finish()
+}
+
+// forget lets go of a container that has ended, with its output drained.
+func (s *server) forget(id string) {
+	c := s.container(id)
+	if c == nil {
+		return
+	}
+	select {
+	case <-c.ended:
+		<-c.drained
+	default: // deleted while its first process lives: the daemon knows better
+	}
+	s.mu.Lock()
+	delete(s.containers, id)
+	s.mu.Unlock()
+}
+
+func (s *server) events(cn net.Conn) {
+	ch := make(chan string, 4096)
+	s.mu.Lock()
+	s.listeners[ch] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, ch)
+		s.mu.Unlock()
+	}()
+	reply(cn, response{}, nil)
+	gone := hangup(cn)
+	for {
+		select {
+		case id := <-ch:
+			if _, err := io.WriteString(cn, id+"\n"); err != nil {
+				return
+			}
+		case <-gone:
+			return
+		case <-s.done:
+			return
+		}
+	}
+}
+
+func (s *server) follow(cn net.Conn, id string) {
+	c := s.container(id)
+	if c == nil {
+		reply(cn, response{}, nil) // and the end: there is no more
+		return
+	}
+	nudges, stop := c.follow()
+	defer stop()
+	reply(cn, response{}, nil)
+	gone := hangup(cn)
+	for {
+		select {
+		case <-nudges:
+			cn.SetWriteDeadline(time.Now().Add(time.Minute))
+			if _, err := cn.Write([]byte{'\n'}); err != nil {
+				return
+			}
+		case <-c.drained:
+			return
+		case <-gone:
+			return
+		}
+	}
+}
+
+func (s *server) stdin(cn net.Conn, r io.Reader, id string) {
+	c := s.container(id)
+	if c == nil {
+		reply(cn, response{}, refuse(KindNotFound, "container %s is not here", id))
+		return
+	}
+	w := c.input()
+	if w == nil {
+		reply(cn, response{}, refuse(KindNotFound, "container %s has no stdin open", id))
+		return
+	}
+	reply(cn, response{}, nil)
+	go func() {
+		<-c.ended
+		cn.Close()
+	}()
+	io.Copy(w, r)
+	if c.init.StdinOnce {
+		c.endStdin()
+	}
+}
+
+// hangup is closed when the other side is gone.
+func hangup(cn net.Conn) <-chan struct{} {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		io.Copy(io.Discard, cn)
+	}()
+	return gone
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package shim
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// start lets the first process of a created container run. It is done here
+// and not in the daemon so that it happens whole whatever becomes of that.
+func (s *server) start(id string, req StartRequest) (time.Time, error) {
+	if st, ok, err := s.dir.ReadStarted(id); ok || err != nil {
+		return st.At, err
+	}
+	c := s.container(id)
+	if c == nil {
+		return time.Time{}, refuse(KindNotFound, "container %s is not here", id)
+	}
+	limit := req.Timeout
+	if limit <= 0 {
+		limit = commandLimit
+	}
+	var at time.Time
+	var err error
+	if req.Fifo != "" {
+		at, err = c.release(req.Fifo, limit)
+	} else {
+		at, err = time.Now(), s.startCommand(req.Argv, limit)
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	return at, writeJSON(s.dir.file(id, "started.json"), Started{At: at})
+}
+
+func (s *server) startCommand(argv []string, limit time.Duration) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	return s.command(argv, limit, [3]*os.File{null, null, null})
+}
+
+// release does what `runc start` does: the first process waits in the opening
+// of exec.fifo for a reader, then writes one byte and executes the command.
+func (c *container) release(fifo string, limit time.Duration) (time.Time, error) {
+	at := time.Now()
+	f, err := openFifo(fifo, unix.O_RDWR) // a reader that needs no writer
+	if errors.Is(err, os.ErrNotExist) {
+		if c.hasEnded() {
+			return at, refuse(KindEnded, "container %s has ended", c.id)
+		}
+		return at, nil // by a shim that died before it wrote it down
+	}
+	if err != nil {
+		return at, err
+	}
+	defer f.Close()
+	if now := commandLine(c.init.Pid); now != "" && now != c.init.Waiting {
+		return at, os.Remove(fifo) // as above, a little later
+	}
+	f.SetReadDeadline(at.Add(limit))
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-c.ended:
+			f.SetReadDeadline(time.Unix(1, 0))
+		case <-stop:
+		}
+	}()
+	if _, err := f.Read(make([]byte, 8)); err != nil {
+		if c.hasEnded() {
+			return at, refuse(KindEnded, "container %s: its first process died before it was started", c.id)
+		}
+		return at, fmt.Errorf("start container %s: its first process does not answer: %w", c.id, err)
+	}
+	return at, os.Remove(fifo)
+}
+
+func (c *container) hasEnded() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
