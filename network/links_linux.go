@@ -295,6 +295,9 @@ func (l *netlinkLinks) connect(inside *netlink.Handle, nsFd int, containerID str
 		if err := l.host.LinkSetUp(outer); err != nil {
 			return fmt.Errorf("bring up %s: %w", name, err)
 		}
+		if err := l.hairpin(outer); err != nil {
+			return err
+		}
 	} else if notFound(err) {
 		// A pair from an attempt that was cut short, if any.
 		if err := l.deleteOurs(name); err != nil {
@@ -310,6 +313,9 @@ func (l *netlinkLinks) connect(inside *netlink.Handle, nsFd int, containerID str
 		pair := &netlink.Veth{LinkAttrs: attrs, PeerName: w.Interface, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(nsFd)}
 		if err := l.add(pair, l.mark.label("c", containerID)); err != nil {
 			return fmt.Errorf("add veth pair %s: %w", name, err)
+		}
+		if err := l.hairpin(pair); err != nil {
+			return err
 		}
 		if eth, err = inside.LinkByName(w.Interface); err != nil {
 			return fmt.Errorf("find its inner end: %w", err)
@@ -328,6 +334,16 @@ func (l *netlinkLinks) connect(inside *netlink.Handle, nsFd int, containerID str
 		if err := inside.RouteReplace(route); err != nil {
 			return fmt.Errorf("default route through %s: %w", w.Gateway, err)
 		}
+	}
+	return nil
+}
+
+// hairpin lets the bridge send a frame back to the port that it came from:
+// where br_netfilter is loaded (dockerd loads it), a task that reaches itself
+// through a published port is redirected within the bridge, not routed.
+func (l *netlinkLinks) hairpin(port netlink.Link) error {
+	if err := l.host.LinkSetHairpin(port, true); err != nil {
+		return fmt.Errorf("set hairpin mode of %s: %w", port.Attrs().Name, err)
 	}
 	return nil
 }

@@ -138,6 +138,9 @@ func (n *NS) Join(t testing.TB, hostName, bridge string, hostAddr, addr netip.Pr
 	outer, err := netlink.LinkByName(hostName)
 	Must(t, err)
 	t.Cleanup(func() { _ = netlink.LinkDel(outer) })
+	if bridge != "" {
+		Must(t, netlink.LinkSetHairpin(outer, true)) // as package network does
+	}
 	if hostAddr.IsValid() {
 		Must(t, netlink.AddrAdd(outer, &netlink.Addr{IPNet: ipNet(hostAddr)}))
 	}

@@ -1,0 +1,663 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"satld/network/nettest"
+	"satld/redirect"
+)
+
+// lab is a host with two bridges, two tasks on the first, one on the second,
+// and a neighbour at 192.0.2.9 that sees the host as 192.0.2.1.
+type lab struct {
+	r               *Redirector
+	a, b, other     *nettest.NS
+	remote          *nettest.NS
+	addrA, addrB    netip.Addr
+	subnet, foreign redirect.Subnet
+}
+
+func newLab(t testing.TB) *lab {
+	t.Helper()
+	nettest.Require(t)
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("SKIPPED: nft is not installed")
+	}
+	r, err := New(Config{Table: fmt.Sprintf("satl_test%d", os.Getpid())})
+	nettest.Must(t, err)
+	t.Cleanup(func() {
+		if err := r.Clear(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	l := &lab{
+		r: r, a: nettest.New(t), b: nettest.New(t), other: nettest.New(t), remote: nettest.New(t),
+		addrA: netip.MustParseAddr("10.88.0.2"), addrB: netip.MustParseAddr("10.88.0.3"),
+		subnet:  redirect.Subnet{Bridge: "nf0", Prefix: netip.MustParsePrefix("10.88.0.0/20")},
+		foreign: redirect.Subnet{Bridge: "nf1", Prefix: netip.MustParsePrefix("10.88.16.0/20")},
+	}
+	for _, s := range []redirect.Subnet{l.subnet, l.foreign} {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = s.Bridge
+		bridge := &netlink.Bridge{LinkAttrs: attrs}
+		nettest.Must(t, netlink.LinkAdd(bridge))
+		t.Cleanup(func() { _ = netlink.LinkDel(bridge) })
+		nettest.Must(t, netlink.AddrAdd(bridge, &netlink.Addr{IPNet: &net.IPNet{IP: s.Gateway().AsSlice(), Mask: net.CIDRMask(s.Prefix.Bits(), 32)}}))
+		nettest.Must(t, netlink.LinkSetUp(bridge))
+		nettest.Must(t, os.WriteFile("/proc/sys/net/ipv4/conf/"+s.Bridge+"/route_localnet", []byte("1"), 0o644))
+	}
+	nettest.Must(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644))
+	l.a.Join(t, "va", "nf0", netip.Prefix{}, netip.PrefixFrom(l.addrA, 20), l.subnet.Gateway())
+	l.b.Join(t, "vb", "nf0", netip.Prefix{}, netip.PrefixFrom(l.addrB, 20), l.subnet.Gateway())
+	l.other.Join(t, "vo", "nf1", netip.Prefix{}, netip.MustParsePrefix("10.88.16.2/20"), l.foreign.Gateway())
+	l.remote.Join(t, "vr", "", netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("192.0.2.9/24"), netip.MustParseAddr("192.0.2.1"))
+	for ns, name := range map[*nettest.NS]string{l.a: "a", l.b: "b", l.other: "o", l.remote: "r"} {
+		ns.Serve(t, "0.0.0.0:80", name)
+		ns.ServeUDP(t, "0.0.0.0:80", name)
+	}
+	return l
+}
+
+func (l *lab) rules(pools ...redirect.Pool) redirect.Rules {
+	return redirect.Rules{Pools: pools, Subnets: []redirect.Subnet{l.subnet, l.foreign}}
+}
+
+func (l *lab) apply(t testing.TB, pools ...redirect.Pool) {
+	t.Helper()
+	nettest.Must(t, l.r.Apply(t.Context(), l.rules(pools...)))
+}
+
+func (l *lab) pool(proto string, members ...netip.Addr) redirect.Pool {
+	p := redirect.Pool{Proto: proto, Published: 18081}
+	for _, m := range members {
+		p.Members = append(p.Members, netip.AddrPortFrom(m, 80))
+	}
+	return p
+}
+
+// everyWay is where a client can come from, and what it dials.
+func (l *lab) everyWay() map[string]func(proto string) (string, error) {
+	ask := func(ns *nettest.NS, addr string) func(string) (string, error) {
+		return func(proto string) (string, error) { return ns.Ask(proto+"4", addr) }
+	}
+	return map[string]func(string) (string, error){
+		"host to 127.0.0.1":              ask(nil, "127.0.0.1:18081"),
+		"host to its address":            ask(nil, "192.0.2.1:18081"),
+		"host to the gateway":            ask(nil, "10.88.0.1:18081"),
+		"remote":                         ask(l.remote, "192.0.2.1:18081"),
+		"task to the host's address":     ask(l.a, "192.0.2.1:18081"),
+		"task to its gateway":            ask(l.b, "10.88.0.1:18081"),
+		"task of another network":        ask(l.other, "192.0.2.1:18081"),
+		"task of another to its gateway": ask(l.other, "10.88.16.1:18081"),
+	}
+}
+
+// TestEveryWayIn: cases/pool.md, pool-7, and round robin.
+func TestEveryWayIn(t *testing.T) {
+	l := newLab(t)
+	for _, proto := range []string{"tcp", "udp"} {
+		l.apply(t, l.pool(proto, l.addrA, l.addrB))
+		for way, ask := range l.everyWay() {
+			got := map[string]int{}
+			for range 10 {
+				name, err := ask(proto)
+				if err != nil {
+					t.Errorf("%s, %s: %v", proto, way, err)
+					break
+				}
+				got[name]++
+			}
+			if got["a"] != 5 || got["b"] != 5 {
+				t.Errorf("%s, %s: %v, want 5 of each", proto, way, got)
+			}
+		}
+	}
+}
+
+// TestEmptyPoolRefuses: at once, and does not fall through to a host's server.
+func TestEmptyPoolRefuses(t *testing.T) {
+	l := newLab(t)
+	server, err := net.Listen("tcp4", "0.0.0.0:18081")
+	nettest.Must(t, err)
+	defer server.Close()
+	for _, proto := range []string{"tcp", "udp"} {
+		l.apply(t, l.pool(proto))
+		for way, ask := range l.everyWay() {
+			start := time.Now()
+			_, err := ask(proto)
+			if !errors.Is(err, syscall.ECONNREFUSED) || time.Since(start) > time.Second {
+				t.Errorf("%s, %s: %v after %s", proto, way, err, time.Since(start))
+			}
+		}
+	}
+	// The host's own outgoing connection from that very port still works.
+	l.apply(t, l.pool("udp"))
+	c, err := net.DialUDP("udp4", &net.UDPAddr{Port: 18081}, &net.UDPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 80})
+	nettest.Must(t, err)
+	defer c.Close()
+	if got, err := nettest.Exchange(c); got != "r" {
+		t.Errorf("from the published port outwards: %q, %v", got, err)
+	}
+}
+
+func TestHostIP(t *testing.T) {
+	l := newLab(t)
+	one := l.pool("tcp", l.addrA)
+	one.HostIP = netip.MustParseAddr("192.0.2.1")
+	l.apply(t, one)
+	ways := l.everyWay()
+	if got, err := ways["remote"]("tcp"); got != "a" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := ways["host to 127.0.0.1"]("tcp"); err == nil {
+		t.Errorf("127.0.0.1 is served by %q", got)
+	}
+	// The narrower pool wins, also when one of the two is empty.
+	l.apply(t, one, l.pool("tcp", l.addrB))
+	if got, err := ways["remote"]("tcp"); got != "a" {
+		t.Errorf("both: %q, %v", got, err)
+	}
+	if got, err := ways["host to 127.0.0.1"]("tcp"); got != "b" {
+		t.Errorf("both: %q, %v", got, err)
+	}
+	l.apply(t, one, l.pool("tcp"))
+	if got, err := ways["remote"]("tcp"); got != "a" {
+		t.Errorf("wide one empty: %q, %v", got, err)
+	}
+	one.Members = nil
+	l.apply(t, one, l.pool("tcp", l.addrB))
+	if got, err := ways["remote"]("tcp"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("narrow one empty: %q, %v", got, err)
+	}
+	if got, err := ways["host to 127.0.0.1"]("tcp"); got != "b" {
+		t.Errorf("narrow one empty: %q, %v", got, err)
+	}
+}
+
+func TestDifferentTargets(t *testing.T) {
+	l := newLab(t)
+	l.b.Serve(t, "0.0.0.0:8000", "b8000")
+	p := redirect.Pool{Proto: "tcp", Published: 18081, Members: ports("10.88.0.2:80", "10.88.0.3:8000")}
+	l.apply(t, p)
+	got := map[string]int{}
+	for range 10 {
+		name, _ := l.remote.Ask("tcp4", "192.0.2.1:18081")
+		got[name]++
+	}
+	if got["a"] != 5 || got["b8000"] != 5 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestNetworksAreApart(t *testing.T) {
+	l := newLab(t)
+	l.apply(t)
+	host, err := net.Listen("tcp4", "127.0.0.1:7777")
+	nettest.Must(t, err)
+	defer host.Close()
+	// A server of the host on loopback; tasks could get there only by
+	// sending 127.0.0.1 out of their own interface.
+	nettest.Must(t, l.a.Do(func() error {
+		return errors.Join(
+			os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0o644),
+			func() error {
+				lo, err := netlink.LinkByName("lo")
+				if err != nil {
+					return err
+				}
+				eth, err := netlink.LinkByName("eth0")
+				if err != nil {
+					return err
+				}
+				// 127/8 out through eth0 instead of lo.
+				_ = netlink.RouteDel(&netlink.Route{LinkIndex: lo.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Dst: cidr("127.0.0.0/8")})
+				_ = netlink.RouteDel(&netlink.Route{LinkIndex: lo.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Dst: cidr("127.0.0.1/32")})
+				return netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: net.IPv4(10, 88, 0, 1), Dst: cidr("127.0.0.0/8")})
+			}())
+	}))
+	refused := func(what string, ns *nettest.NS, addr string) {
+		t.Helper()
+		if got, err := ns.Ask("tcp4", addr); err == nil {
+			t.Errorf("%s: reached %q", what, got)
+		}
+	}
+	reached := func(what string, ns *nettest.NS, addr, want string) {
+		t.Helper()
+		if got, err := ns.Ask("tcp4", addr); got != want {
+			t.Errorf("%s: %q, %v", what, got, err)
+		}
+	}
+	refused("between networks", l.a, "10.88.16.2:80")
+	refused("a neighbour with a route", l.remote, "10.88.0.2:80")
+	c, err := l.a.Dial("tcp4", "127.0.0.1:7777")
+	if err == nil {
+		c.Close()
+		t.Error("a task reached the host's loopback")
+	}
+	reached("within a network", l.b, "10.88.0.2:80", "a")
+	reached("from the host", nil, "10.88.0.2:80", "a")
+	reached("way out", l.b, "192.0.2.9:80", "r")
+	// The neighbour cannot know 10.88/16: it saw the host's own address.
+	l.foreign.Internal = true
+	l.apply(t, l.pool("tcp", l.addrA))
+	refused("out of an internal network", l.other, "192.0.2.9:80")
+	refused("into an internal network", l.b, "10.88.16.2:80")
+	reached("the host into an internal network", nil, "10.88.16.2:80", "o")
+}
+
+func cidr(s string) *net.IPNet {
+	_, n, err := net.ParseCIDR(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// TestPublishedDNSPort: a service on port 53 takes no question of a task to
+// its gateway.
+func TestPublishedDNSPort(t *testing.T) {
+	l := newLab(t)
+	for _, members := range [][]netip.AddrPort{ports("10.88.0.2:80"), nil} {
+		l.apply(t, redirect.Pool{Proto: "udp", Published: 53, Members: members})
+		c, err := net.ListenPacket("udp4", "10.88.0.1:53")
+		nettest.Must(t, err)
+		go func() {
+			buf := make([]byte, 100)
+			for {
+				_, from, err := c.ReadFrom(buf)
+				if err != nil {
+					return
+				}
+				_, _ = c.WriteTo([]byte("dns"), from)
+			}
+		}()
+		if got, err := l.b.Ask("udp4", "10.88.0.1:53"); got != "dns" {
+			t.Errorf("members %v: %q, %v", members, got, err)
+		}
+		c.Close()
+	}
+}
+
+// TestUDPFollowsThePool: cases/pool.md, pool-1: one socket, never closed.
+func TestUDPFollowsThePool(t *testing.T) {
+	l := newLab(t)
+	keep := func(p redirect.Pool) {
+		t.Helper()
+		l.apply(t, p)
+		nettest.Must(t, l.r.Cut(t.Context(), []redirect.Flow{{Proto: p.Proto, Published: p.Published, Keep: p.Members}}))
+	}
+	clients := map[string]net.Conn{}
+	for name, d := range map[string]struct {
+		ns   *nettest.NS
+		addr string
+	}{"remote": {l.remote, "192.0.2.1:18081"}, "host": {nil, "127.0.0.1:18081"}, "task": {l.other, "192.0.2.1:18081"}} {
+		c, err := d.ns.Dial("udp4", d.addr)
+		nettest.Must(t, err)
+		defer c.Close()
+		clients[name] = c
+	}
+	expect := func(step, want string) {
+		t.Helper()
+		for name, c := range clients {
+			for range 4 {
+				got, err := nettest.Exchange(c)
+				switch {
+				case want == "" && err != nil:
+				case want == "" || err != nil || !strings.Contains(want, got):
+					t.Errorf("%s: %s hears %q, %v, want %q", step, name, got, err, want)
+				}
+			}
+		}
+	}
+	// Before there is any rule: an entry that is not redirected at all.
+	nettest.Must(t, l.r.Apply(t.Context(), l.rules()))
+	expect("no rule", "")
+	keep(l.pool("udp", l.addrA))
+	expect("0 to A", "a")
+	keep(l.pool("udp"))
+	expect("A to nothing", "")
+	keep(l.pool("udp", l.addrB))
+	expect("nothing to B", "b")
+	keep(l.pool("udp", l.addrA, l.addrB))
+	expect("B to A and B", "b") // the flow stays with its member
+	keep(l.pool("udp", l.addrA))
+	expect("A and B to A", "a")
+	l.apply(t)
+	nettest.Must(t, l.r.Cut(t.Context(), []redirect.Flow{{Proto: "udp", Published: 18081}}))
+	expect("service removed", "")
+	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+	nettest.Must(t, err)
+	for _, f := range flows {
+		if f.Forward.Protocol == unix.IPPROTO_UDP && f.Reverse.SrcIP.Equal(l.addrA.AsSlice()) && f.Forward.DstPort == 18081 {
+			t.Errorf("left: %s", f)
+		}
+	}
+}
+
+// TestTCPDrains: cases/pool.md, pool-2 and pool-9: established connections go
+// on until the process is gone, new ones go to the others from the first on,
+// and a connection to something else survives everything.
+func TestTCPDrains(t *testing.T) {
+	l := newLab(t)
+	var echo net.Listener
+	nettest.Must(t, l.a.Do(func() (err error) { echo, err = net.Listen("tcp4", "0.0.0.0:81"); return err }))
+	defer echo.Close()
+	go func() {
+		for {
+			c, err := echo.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				buf := make([]byte, 10)
+				for {
+					n, err := c.Read(buf)
+					if err != nil {
+						return
+					}
+					_, _ = c.Write(buf[:n])
+				}
+			}()
+		}
+	}()
+	say := func(c net.Conn) error {
+		_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+		if _, err := c.Write([]byte("x")); err != nil {
+			return err
+		}
+		_, err := c.Read(make([]byte, 1))
+		return err
+	}
+	a, b := netip.AddrPortFrom(l.addrA, 81), netip.AddrPortFrom(l.addrB, 80)
+	p := redirect.Pool{Proto: "tcp", Published: 18081, Members: []netip.AddrPort{a}}
+	l.apply(t, p)
+	conn, err := l.remote.Dial("tcp4", "192.0.2.1:18081")
+	nettest.Must(t, err)
+	defer conn.Close()
+	direct, err := (*nettest.NS)(nil).Dial("tcp4", "10.88.0.2:81") // not through the port
+	nettest.Must(t, err)
+	defer direct.Close()
+	nettest.Must(t, errors.Join(say(conn), say(direct)))
+
+	p.Members = []netip.AddrPort{b}
+	l.apply(t, p)
+	nettest.Must(t, l.r.Cut(t.Context(), []redirect.Flow{{Proto: "tcp", Published: 18081, Keep: p.Members}}))
+	for range 100 {
+		if got, err := l.remote.Ask("tcp4", "192.0.2.1:18081"); got != "b" {
+			t.Fatalf("a new connection hears %q, %v", got, err)
+		}
+	}
+	if err := say(conn); err != nil {
+		t.Errorf("the established one while draining: %v", err)
+	}
+	nettest.Must(t, l.r.Cut(t.Context(), []redirect.Flow{{Proto: "tcp", Published: 18081, Backend: a, All: true}}))
+	if err := say(conn); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		t.Errorf("after its process: %v, want a reset", err)
+	}
+	if err := say(direct); err != nil {
+		t.Errorf("an unrelated connection: %v", err)
+	}
+}
+
+// TestHalfOpen: a connection that nobody answered yet moves on to a member.
+func TestHalfOpen(t *testing.T) {
+	l := newLab(t)
+	nowhere := netip.MustParseAddrPort("10.88.0.99:80")
+	l.apply(t, redirect.Pool{Proto: "tcp", Published: 18081, Members: []netip.AddrPort{nowhere}})
+	got := make(chan string, 1)
+	go func() {
+		// The SYN to nowhere is sent again after a second.
+		c, err := l.remote.Dial("tcp4", "192.0.2.1:18081")
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		defer c.Close()
+		text, _ := nettest.Exchange(c)
+		got <- text
+	}()
+	synSeen := func() bool {
+		flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		if err != nil {
+			return false
+		}
+		for _, f := range flows {
+			if f.Forward.DstPort == 18081 && f.Reverse.SrcIP.Equal(nowhere.Addr().AsSlice()) {
+				return true
+			}
+		}
+		return false
+	}
+	for end := time.Now().Add(900 * time.Millisecond); !synSeen(); {
+		if time.Now().After(end) {
+			t.Fatal("no half-open entry seen")
+		}
+	}
+	p := l.pool("tcp", l.addrB)
+	l.apply(t, p)
+	nettest.Must(t, l.r.Cut(t.Context(), []redirect.Flow{{Proto: "tcp", Published: 18081, Keep: p.Members}}))
+	if text := <-got; text != "b" {
+		t.Errorf("%q", text)
+	}
+}
+
+func nft(t testing.TB, script string) string {
+	t.Helper()
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %s", err, out)
+	}
+	return string(out)
+}
+
+func ruleset(t testing.TB, table string) string {
+	t.Helper()
+	out, err := exec.Command("nft", "-a", "list", "table", "ip", table).CombinedOutput()
+	if err != nil {
+		return ""
+	}
+	return string(out)
+}
+
+// TestForeignTableUntouched: cases/pool.md, pool-5 and pool-10, for nftables.
+func TestForeignTableUntouched(t *testing.T) {
+	l := newLab(t)
+	nft(t, `table ip foreign {
+	set blocked {
+		type ipv4_addr
+		elements = { 203.0.113.1, 203.0.113.2 }
+	}
+	chain input {
+		type filter hook input priority 0; policy accept;
+		ip saddr @blocked counter drop
+		tcp dport 18081 accept
+	}
+	chain pools {
+	}
+}
+`)
+	t.Cleanup(func() { nft(t, "delete table ip foreign\n") })
+	before := ruleset(t, "foreign")
+	for i := range 100 {
+		if i%2 == 0 {
+			l.apply(t, l.pool("tcp", l.addrA))
+		} else {
+			l.apply(t, l.pool("udp", l.addrB))
+		}
+	}
+	nettest.Must(t, l.r.Clear(t.Context()))
+	if after := ruleset(t, "foreign"); after != before || before == "" {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+func TestAuditSeesDrift(t *testing.T) {
+	l := newLab(t)
+	audit := func(what string, want bool) {
+		t.Helper()
+		if same, err := l.r.Audit(t.Context()); same != want || err != nil {
+			t.Errorf("%s: %t, %v", what, same, err)
+		}
+	}
+	audit("before any Apply", true)
+	p := []redirect.Pool{l.pool("tcp", l.addrA, l.addrB), l.pool("udp")}
+	p[1].HostIP = netip.MustParseAddr("192.0.2.1")
+	table := l.r.table
+	l.apply(t, p...)
+	audit("after Apply", true)
+	whole := ruleset(t, table)
+	for what, change := range map[string]string{
+		"everything flushed": "flush ruleset\n",
+		"table flushed":      "flush table ip " + table + "\n",
+		"table deleted":      "delete table ip " + table + "\n",
+		"a rule added":       "add rule ip " + table + " forward drop\n",
+		"a rule inserted":    "insert rule ip " + table + " pools tcp dport 18081 accept\n",
+		"a chain added":      "add chain ip " + table + " x\nadd rule ip " + table + " x drop\n",
+		"the policy changed": "add chain ip " + table + " forward { policy drop; }\n",
+	} {
+		nft(t, change)
+		audit(what, false)
+		nettest.Must(t, l.r.Apply(t.Context(), l.rules(p...)))
+		if what == "a chain added" {
+			// Not a chain of ours; emptied, so it does nothing.
+			nft(t, "delete chain ip "+table+" x\n")
+		}
+		audit(what+", repaired", true)
+		if now := ruleset(t, table); stripHandles(now) != stripHandles(whole) {
+			t.Errorf("%s: repaired to\n%s", what, now)
+		}
+	}
+	// A chain of ours that hangs elsewhere, as an older version might leave.
+	nft(t, "delete table ip "+table+"\n")
+	nft(t, "table ip "+table+" {\n chain forward { type filter hook forward priority 10; policy drop;\n }\n}\n")
+	audit("elsewhere", false)
+	nettest.Must(t, l.r.Apply(t.Context(), l.rules(p...)))
+	audit("elsewhere, repaired", true)
+	// Another daemon's table is not ours to judge.
+	other, err := New(Config{Table: table + "b"})
+	nettest.Must(t, err)
+	nettest.Must(t, other.Apply(t.Context(), l.rules()))
+	audit("another daemon's table", true)
+	nettest.Must(t, other.Clear(t.Context()))
+	nettest.Must(t, other.Clear(t.Context())) // twice is fine
+	audit("another daemon left", true)
+}
+
+func stripHandles(s string) string {
+	var out []string
+	for line := range strings.Lines(s) {
+		text, _, _ := strings.Cut(line, " # handle")
+		out = append(out, strings.TrimRight(text, "\n"))
+	}
+	return strings.Join(out, "\n")
+}
+
+// TestNoGap: while the same pool is written again and again no connection is
+// refused or strays.
+func TestNoGap(t *testing.T) {
+	l := newLab(t)
+	l.apply(t, l.pool("tcp", l.addrA))
+	stop, bad := make(chan struct{}), make(chan string, 1)
+	go func() {
+		defer close(bad)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if got, err := l.remote.Ask("tcp4", "192.0.2.1:18081"); got != "a" {
+				bad <- fmt.Sprintf("%q, %v", got, err)
+				return
+			}
+		}
+	}()
+	for i := range 100 {
+		p := []redirect.Pool{l.pool("tcp", l.addrA)}
+		if i%2 == 0 {
+			p = append(p, l.pool("udp", l.addrB))
+		}
+		l.apply(t, p...)
+	}
+	close(stop)
+	if text, failed := <-bad; failed {
+		t.Error(text)
+	}
+}
+
+func TestForwardDropIsReported(t *testing.T) {
+	l := newLab(t)
+	l.apply(t)
+	if w := l.r.Warnings(t.Context(), []string{"nf0"}); len(w) > 0 {
+		t.Errorf("on a clean host: %v", w)
+	}
+	nft(t, "table ip filter {\n chain DOCKER-USER {\n }\n chain FORWARD { type filter hook forward priority 0; policy drop;\n jump DOCKER-USER\n }\n}\n")
+	t.Cleanup(func() { nft(t, "delete table ip filter\n") })
+	w := l.r.Warnings(t.Context(), []string{"nf0", "nf1"})
+	if len(w) != 2 || !strings.Contains(w[0], "iptables -I DOCKER-USER -i nf0 -j ACCEPT") {
+		t.Errorf("%v", w)
+	}
+	if got, err := l.b.Ask("tcp4", "192.0.2.9:80"); err == nil {
+		t.Errorf("the drop that is warned about does not drop: %q", got)
+	}
+	nft(t, "add rule ip filter DOCKER-USER iifname \"nf0\" counter accept\nadd rule ip filter DOCKER-USER oifname \"nf0\" counter accept\n")
+	if w := l.r.Warnings(t.Context(), []string{"nf0"}); len(w) > 0 {
+		t.Errorf("after the operator let it pass: %v", w)
+	}
+	if got, err := l.b.Ask("tcp4", "192.0.2.9:80"); got != "r" {
+		t.Errorf("after the operator let it pass: %q, %v", got, err)
+	}
+}
+
+func BenchmarkApply100(b *testing.B) {
+	l := newLab(b)
+	r := manyRules(100)
+	r.Subnets = []redirect.Subnet{l.subnet, l.foreign}
+	for b.Loop() {
+		nettest.Must(b, l.r.Apply(b.Context(), r))
+	}
+}
+
+func BenchmarkAudit100(b *testing.B) {
+	l := newLab(b)
+	nettest.Must(b, l.r.Apply(b.Context(), manyRules(100)))
+	for b.Loop() {
+		if same, err := l.r.Audit(b.Context()); !same || err != nil {
+			b.Fatal(same, err)
+		}
+	}
+}
+
+// BenchmarkCut: one removed member among ten thousand entries.
+func BenchmarkCut(b *testing.B) {
+	l := newLab(b)
+	l.apply(b, l.pool("udp", l.addrA))
+	for i := range 10000 {
+		nettest.Must(b, netlink.ConntrackCreate(netlink.ConntrackTable, unix.AF_INET, &netlink.ConntrackFlow{
+			FamilyType: unix.AF_INET,
+			Forward:    netlink.IPTuple{SrcIP: net.IPv4(198, 51, 100, 1), DstIP: net.IPv4(192, 0, 2, 1), SrcPort: uint16(20000 + i), DstPort: 9, Protocol: unix.IPPROTO_UDP},
+			Reverse:    netlink.IPTuple{SrcIP: net.IPv4(192, 0, 2, 1), DstIP: net.IPv4(198, 51, 100, 1), SrcPort: 9, DstPort: uint16(20000 + i), Protocol: unix.IPPROTO_UDP},
+			TimeOut:    600,
+		}))
+	}
+	for b.Loop() {
+		nettest.Must(b, l.r.Cut(b.Context(), []redirect.Flow{{Proto: "udp", Published: 18081, Keep: ports("10.88.0.3:80")}}))
+	}
+}
