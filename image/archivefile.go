@@ -10,8 +10,6 @@ import (
 	"io"
 	"os"
 	"path"
-
-	"github.com/moby/go-archive/compression"
 )
 
 // archiveFile is an image archive that can be read out of order, as the
@@ -55,7 +53,7 @@ func spool(ctx context.Context, tmp string, archive io.Reader) (*archiveFile, er
 }
 
 func (a *archiveFile) fill(ctx context.Context, archive io.Reader) error {
-	plain, err := compression.DecompressStream(ctxReader{ctx, archive})
+	plain, err := decompress(ctxReader{ctx, archive})
 	if err != nil {
 		return err
 	}

@@ -16,8 +16,6 @@ import (
 	"path/filepath"
 	"sync/atomic"
 
-	"github.com/moby/go-archive/compression"
-	splittar "github.com/vbatts/tar-split/archive/tar"
 	"github.com/vbatts/tar-split/tar/asm"
 	"github.com/vbatts/tar-split/tar/storage"
 	"golang.org/x/sys/unix"
@@ -89,7 +87,7 @@ func unpackInto(ctx context.Context, dir, want string, format whiteoutFormat, ar
 // splitLayer unpacks archive below diff while it writes the archive's headers to
 // split and sums up the uncompressed bytes.
 func splitLayer(ctx context.Context, diff string, format whiteoutFormat, split io.Writer, archive io.Reader) (sum []byte, size int64, err error) {
-	plain, err := compression.DecompressStream(ctxReader{ctx, archive})
+	plain, err := decompress(ctxReader{ctx, archive})
 	if err != nil {
 		return nil, 0, archiveFault(err)
 	}
@@ -123,17 +121,6 @@ func splitLayer(ctx context.Context, diff string, format whiteoutFormat, split i
 		return nil, 0, fmt.Errorf("unpacking layer: %w", err)
 	}
 	return source.sum.Sum(nil), size, nil
-}
-
-// archiveFault gives ErrInvalidArgument to what is wrong with an archive
-// itself. One that only ends too early is not judged here: a connection may
-// have broken.
-func archiveFault(err error) error {
-	if errors.Is(err, storage.ErrDuplicatePath) || errors.Is(err, splittar.ErrHeader) ||
-		errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) {
-		return asInvalid(fmt.Errorf("reading archive: %w", err))
-	}
-	return err
 }
 
 // writeLayer writes the layer's archive again, as it was unpacked.

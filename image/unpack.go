@@ -173,12 +173,16 @@ func (u *unpacker) entry(hdr *tar.Header, body io.Reader) error {
 	}
 	if isDir {
 		u.dirs = append(u.dirs, dirTime{name, hdr.ModTime})
-		if u.hidden[name] { // deleted and made again: nothing of below shows
-			delete(u.hidden, name)
-			if err := setOpaque(u.path(name)); err != nil {
-				return fmt.Errorf("marking directory opaque: %w", err)
-			}
-		}
+	}
+	if !u.hidden[name] {
+		return nil
+	}
+	delete(u.hidden, name) // deleted and made again
+	if !isDir {
+		return nil
+	}
+	if err := setOpaque(u.path(name)); err != nil {
+		return fmt.Errorf("marking directory opaque: %w", err)
 	}
 	return nil
 }
@@ -193,6 +197,9 @@ func (u *unpacker) path(name string) string { return path.Join(u.root.Name(), na
 func (u *unpacker) open(name string) (*os.File, error) {
 	if u.parent != nil && u.parentName == name {
 		return u.parent, nil
+	}
+	if err := u.revive(name); err != nil {
+		return nil, err
 	}
 	const flags = os.O_RDONLY | unix.O_DIRECTORY
 	f, err := u.root.OpenFile(name, flags, 0)
@@ -233,6 +240,27 @@ func (u *unpacker) makeParents(name string) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// revive makes name, and each directory above it, a directory again where this
+// layer deleted it before: one that shows nothing of the layers below.
+func (u *unpacker) revive(name string) error {
+	for gone := range u.hidden {
+		if !isBelow(gone, name) {
+			continue
+		}
+		delete(u.hidden, gone)
+		if err := u.root.Remove(gone); err != nil {
+			return err
+		}
+		if err := u.makeParents(gone); err != nil {
+			return err
+		}
+		if err := setOpaque(u.path(gone)); err != nil {
+			return fmt.Errorf("marking directory opaque: %w", err)
 		}
 	}
 	return nil
@@ -381,8 +409,10 @@ func (u *unpacker) whiteout(fd int, dir, base string) error {
 	}
 	name := path.Join(dir, gone)
 	err := mknodat(fd, gone, unix.S_IFCHR, 0, 0)
+	if err == nil {
+		u.hidden[name] = true
+	}
 	if !errors.Is(err, unix.EEXIST) {
-		u.hidden[name] = err == nil
 		return err
 	}
 	// The same layer has it already, and a whiteout is about those below:
