@@ -167,7 +167,7 @@ func unsupportedOptions(c *container.Config, h *container.HostConfig) (reasons [
 	refuse(h.PidMode != "", "PID mode "+string(h.PidMode))
 	refuse(h.UTSMode != "", "UTS mode "+string(h.UTSMode))
 	refuse(h.UsernsMode != "" && h.UsernsMode != "host", "user namespace mode "+string(h.UsernsMode))
-	refuse(h.CgroupnsMode != "", "cgroup namespace mode "+string(h.CgroupnsMode))
+	refuse(!h.CgroupnsMode.IsEmpty() && !h.CgroupnsMode.IsPrivate(), "cgroup namespace mode "+string(h.CgroupnsMode))
 	refuse(h.Cgroup != "" || h.CgroupParent != "", "cgroups of one's own (cgroup-parent)")
 	for _, o := range h.SecurityOpt {
 		name, value, _ := strings.Cut(strings.Replace(o, "=", ":", 1), ":")

@@ -239,7 +239,7 @@ func TestCreateRefused(t *testing.T) {
 			t.Errorf("%s%s: a container was made", c.query, c.body)
 		}
 	}
-	for _, fields := range []string{`"SecurityOpt":["no-new-privileges"]`, `"SecurityOpt":["no-new-privileges:true"]`, `"UsernsMode":"host"`, `"IpcMode":"private"`,
+	for _, fields := range []string{`"SecurityOpt":["no-new-privileges"]`, `"SecurityOpt":["no-new-privileges:true"]`, `"UsernsMode":"host"`, `"IpcMode":"private"`, `"CgroupnsMode":"private"`,
 		`"Runtime":"runc"`, `"Memory":67108864,"MemorySwap":-1`, `"NanoCpus":500000000`, `"Init":true`, `"Tmpfs":{"/run":"size=1m"}`,
 		`"Mounts":[{"Type":"bind","Source":"/srv","Target":"/srv","ReadOnly":true}]`, `"Binds":["/srv:/srv:ro"]`, `"LogConfig":{"Type":"local","Config":{"max-size":"1m"}}`,
 		`"Privileged":true`, `"ReadonlyRootfs":true`, `"PidsLimit":100`, `"CapAdd":["NET_ADMIN"]`, `"Dns":["1.1.1.1"]`, `"ExtraHosts":["a:1.2.3.4"]`} {

@@ -31,7 +31,7 @@ func (s *Server) containerStart(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("checkpoint") != "" {
 		return errNotSupported("starting a container from a checkpoint is not supported")
 	}
-	return s.changed(w, s.cfg.Containers.Start(context.WithoutCancel(r.Context()), pathVar(r, "name")))
+	return s.changed(w, notStarted(s.cfg.Containers.Start(context.WithoutCancel(r.Context()), pathVar(r, "name"))))
 }
 
 // changed answers a change of a container: no content, or the error.
@@ -74,7 +74,7 @@ func (s *Server) containerRestart(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	return s.changed(w, s.cfg.Containers.Restart(context.WithoutCancel(r.Context()), pathVar(r, "name"), grace, signal))
+	return s.changed(w, notStarted(s.cfg.Containers.Restart(context.WithoutCancel(r.Context()), pathVar(r, "name"), grace, signal)))
 }
 
 // containerKill is POST /containers/{name}/kill.

@@ -121,7 +121,7 @@ func (s *Server) execStart(w http.ResponseWriter, r *http.Request) error {
 		if err := run.start(ctx, nil, nil, nil); err != nil {
 			return err
 		}
-		go run.wait()
+		go run.wait(nil)
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}

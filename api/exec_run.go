@@ -4,11 +4,10 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	dockerevents "github.com/docker/docker/api/types/events"
@@ -18,22 +17,25 @@ import (
 	"satld/jail"
 )
 
-// Exit codes of an exec whose command did not come to run, Docker's own.
-const (
-	exitNotStarted  = 126 // could not be invoked
-	exitNoSuchThing = 127 // command not found
-)
+// exitNotStarted is the exit code of an exec whose command could not be
+// invoked, where the runtime does not say better; Docker's own.
+const exitNotStarted = 126
 
-// startFailure is the exit code for an error at the start of an exec, by what
-// the runtime says of it.
+// startFailure is the exit code for an error at the start of an exec.
 func startFailure(err error) int {
-	text := strings.ToLower(err.Error())
-	for _, s := range []string{"executable file not found", "no such file or directory", "not a directory"} {
-		if strings.Contains(text, s) && !strings.Contains(text, "permission denied") {
-			return exitNoSuchThing
-		}
+	if e := new(jail.StartError); errors.As(err, &e) {
+		return e.ExitCode
 	}
 	return exitNotStarted
+}
+
+// notStarted makes what the runtime says of a command that cannot run the
+// caller's error, as Docker does: the command is the caller's.
+func notStarted(err error) error {
+	if e := new(jail.StartError); errors.As(err, &e) {
+		return errInvalid("%v", err)
+	}
+	return err
 }
 
 // execRun is the one run of an exec.
@@ -53,11 +55,7 @@ func (x *execRun) start(ctx context.Context, stdin io.Reader, stdout, stderr io.
 	p, err := x.server.cfg.Containers.Exec(ctx, x.target.ID, spec)
 	if err != nil {
 		x.server.execs.end(x.exec.id, startFailure(err), time.Now())
-		if statusOf(err) == http.StatusInternalServerError {
-			// The command is the caller's: that it cannot run is no fault of the daemon.
-			return errInvalid("%v", err)
-		}
-		return err
+		return notStarted(err)
 	}
 	x.process = p
 	x.server.execs.runs(x.exec.id, p)
@@ -69,9 +67,12 @@ func (x *execRun) start(ctx context.Context, stdin io.Reader, stdout, stderr io.
 	return nil
 }
 
-// wait waits for the process and records how it ended.
-func (x *execRun) wait() {
+// wait waits for the process and records how it ended, after settle, if any.
+func (x *execRun) wait(settle func()) {
 	code, err := x.process.Wait()
+	if settle != nil {
+		settle()
+	}
 	if err != nil {
 		x.server.log.Warn("exec lost", "container", shortID(x.target.ID), "exec", shortID(x.exec.id), "err", err)
 		if code == 0 {
@@ -117,7 +118,7 @@ func (x *execRun) attached(ctx context.Context, st *stream) {
 	}
 	go func() {
 		defer close(ended)
-		x.wait()
+		x.wait(st.settle)
 	}()
 	select {
 	case <-ended:

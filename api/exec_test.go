@@ -373,6 +373,36 @@ func TestExecSlowClient(t *testing.T) {
 	}
 }
 
+// The runtime gives up on the output some time after the command has ended: a
+// client that was slow to read the rest gets it all the same.
+func TestExecSlowClientGetsTheRest(t *testing.T) {
+	noLeak(t)
+	f := newSocketFixture(t, "")
+	withContainers(f.fixture)
+	const size = 900 << 10
+	f.containers.exec = func(_ context.Context, _ string, spec jail.ExecSpec) (jail.Process, error) {
+		p := &fakeProcess{pid: 1, done: make(chan struct{})}
+		close(p.done) // at once, with all of its output still to be copied
+		begun := make(chan struct{})
+		go func() {
+			close(begun)
+			for range size / 4096 {
+				_, _ = spec.Stdout.Write(make([]byte, 4096))
+			}
+		}()
+		<-begun
+		time.Sleep(10 * time.Millisecond) // the socket is full and a write under way
+		return p, nil
+	}
+	id := f.create(t, container.ExecOptions{Cmd: []string{"sh"}, AttachStdout: true})
+	resp := f.attachExec(t, id, false)
+	time.Sleep(100 * time.Millisecond)
+	n := countedWriter{to: io.Discard}
+	if _, err := stdcopy.StdCopy(&n, io.Discard, resp.Reader); err != nil || n.n != size {
+		t.Errorf("%d bytes, %v", n.n, err)
+	}
+}
+
 func TestExecDetached(t *testing.T) {
 	noLeak(t)
 	f := newSocketFixture(t, "")
@@ -407,13 +437,13 @@ func TestExecDetached(t *testing.T) {
 
 func TestExecCannotRun(t *testing.T) {
 	for _, c := range []struct {
-		err  error
-		code int
+		err   error
+		code  int
+		fault func(error) bool
 	}{
-		{errors.New(`exec: "nosuch": executable file not found in $PATH`), 127},
-		{errors.New("stat /nosuch: no such file or directory"), 127},
-		{errors.New("exec /etc/passwd: permission denied"), 126},
-		{errors.New("runtime is out of order"), 126},
+		{&jail.StartError{ExitCode: 127, Text: `exec: "nosuch": executable file not found in $PATH`}, 127, errdefs.IsInvalidArgument},
+		{fmt.Errorf("exec: %w", &jail.StartError{ExitCode: 126, Text: "exec /etc/passwd: permission denied"}), 126, errdefs.IsInvalidArgument},
+		{errors.New("runtime is out of order"), 126, errdefs.IsInternal},
 	} {
 		f := newSocketFixture(t, "")
 		withContainers(f.fixture)
@@ -428,7 +458,7 @@ func TestExecCannotRun(t *testing.T) {
 			t.Errorf("%v: %+v", c.err, e)
 		}
 		id = f.create(t, container.ExecOptions{Cmd: []string{"nosuch"}})
-		if err := f.client.ContainerExecStart(t.Context(), id, container.ExecStartOptions{Detach: true}); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), c.err.Error()) {
+		if err := f.client.ContainerExecStart(t.Context(), id, container.ExecStartOptions{Detach: true}); !c.fault(err) || !strings.Contains(err.Error(), c.err.Error()) {
 			t.Errorf("detached: %v", err)
 		}
 	}

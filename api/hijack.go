@@ -30,6 +30,12 @@ const (
 	// hangupPeriod is how often an attached client is checked for having gone
 	// away: while the container says nothing there is no write to fail.
 	hangupPeriod = time.Second
+	// pipeLeft is more than a process that ended can have left behind: two
+	// pipes and the buffers of those who copy from them.
+	pipeLeft = 1 << 20
+	// A stream has settled when no write was under way settleQuiet times in
+	// a row, settlePeriod apart.
+	settlePeriod, settleQuiet = 5 * time.Millisecond, 4
 )
 
 // stream is a connection that was taken over from HTTP for an attach or an
@@ -47,6 +53,9 @@ type stream struct {
 	ended   atomic.Bool // no more input is wanted
 	gone    atomic.Bool // the client is gone or is no longer to be written to
 	onGone  func()      // called once when a write finds the client gone; may be nil
+
+	writing atomic.Int32 // writes under way
+	sent    atomic.Int64 // bytes the client's socket took
 }
 
 // hijack takes the connection of a request over and answers it: 101 where the
@@ -111,10 +120,30 @@ func (st *stream) Write(p []byte) (int, error) {
 	if st.gone.Load() {
 		return len(p), nil
 	}
-	if _, err := st.conn.Write(p); err != nil {
+	st.writing.Add(1)
+	defer st.writing.Add(-1)
+	n, err := st.conn.Write(p)
+	st.sent.Add(int64(n))
+	if err != nil {
 		st.drop()
 	}
 	return len(p), nil
+}
+
+// settle waits for a slow client to get what a process that has ended left in
+// its pipes: whoever copies that may still be busy writing it. A client that
+// keeps up is not waited for, and what a child in the background goes on
+// printing is not followed.
+func (st *stream) settle() {
+	limit := st.sent.Load() + pipeLeft
+	for quiet := 0; quiet < settleQuiet && st.sent.Load() < limit && !st.gone.Load(); {
+		if st.writing.Load() > 0 {
+			quiet = 0
+		} else if quiet++; quiet == 1 && st.sent.Load() == limit-pipeLeft {
+			return // nothing was under way
+		}
+		time.Sleep(settlePeriod)
+	}
 }
 
 // drop gives the client up: nothing is written to it any more.

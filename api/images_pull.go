@@ -99,7 +99,6 @@ func (s *Server) imagePull(w http.ResponseWriter, r *http.Request, name, tag str
 		return err
 	}
 	familiar := reference.FamiliarString(named)
-	before, _ := s.cfg.Images.Get(familiar)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	out := newProgressStream(w, cancel)
@@ -108,16 +107,5 @@ func (s *Server) imagePull(w http.ResponseWriter, r *http.Request, name, tag str
 		return out.end(err)
 	}
 	s.imageEvent(events.ActionPull, familiar, reference.FamiliarName(named), img.Config.Config.Labels)
-	for _, d := range img.RepoDigests {
-		if repo, dgst, ok := strings.Cut(d, "@"); ok && repo == reference.FamiliarName(named) {
-			out.status("", "Digest: "+dgst)
-			break
-		}
-	}
-	if before.ID == img.ID {
-		out.status("", "Status: Image is up to date for "+familiar)
-	} else {
-		out.status("", "Status: Downloaded newer image for "+familiar)
-	}
 	return out.end(nil)
 }
