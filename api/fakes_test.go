@@ -12,12 +12,15 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/docker/docker/api/types/container"
+	gogotypes "github.com/gogo/protobuf/types"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/ca"
 	"github.com/moby/swarmkit/v2/manager/controlapi"
 	"github.com/moby/swarmkit/v2/manager/state"
 	"github.com/moby/swarmkit/v2/manager/state/store"
@@ -71,20 +74,43 @@ func newFakeCluster(t testing.TB) *fakeCluster {
 		_ = s.Close()
 	})
 	c := &fakeCluster{store: s, control: api.NewControlClient(conn)}
+	root, err := ca.CreateRootCA("satl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := root.Signer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer, err := ca.IssuerFromAPIRootCA(&api.RootCA{CACert: root.Certs})
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.update(t, func(tx store.Tx) error {
 		if err := store.CreateCluster(tx, &api.Cluster{
-			ID:     fakeClusterID,
-			Spec:   api.ClusterSpec{Annotations: api.Annotations{Name: store.DefaultClusterName}},
-			RootCA: api.RootCA{JoinTokens: api.JoinTokens{Worker: "SWMTKN-1-worker", Manager: "SWMTKN-1-manager"}},
+			ID: fakeClusterID,
+			Spec: api.ClusterSpec{
+				Annotations:   api.Annotations{Name: store.DefaultClusterName},
+				Orchestration: api.OrchestrationConfig{TaskHistoryRetentionLimit: 5},
+				Dispatcher:    api.DispatcherConfig{HeartbeatPeriod: gogotypes.DurationProto(5 * time.Second)},
+				Raft:          api.RaftConfig{SnapshotInterval: 10000, LogEntriesForSlowFollowers: 500, HeartbeatTick: 1, ElectionTick: 10},
+				CAConfig:      ca.DefaultCAConfig(),
+			},
+			RootCA: api.RootCA{CACert: root.Certs, CAKey: signer.Key, CACertHash: root.Digest.String(),
+				JoinTokens: api.JoinTokens{Worker: "SWMTKN-1-worker", Manager: "SWMTKN-1-manager"}},
 		}); err != nil {
 			return err
 		}
 		return store.CreateNode(tx, &api.Node{
 			ID: fakeNodeID, Role: api.NodeRoleManager,
-			Spec:          api.NodeSpec{DesiredRole: api.NodeRoleManager, Availability: api.NodeAvailabilityActive},
-			Description:   &api.NodeDescription{Hostname: "vm", Platform: &api.Platform{Architecture: "x86_64", OS: "linux"}},
-			Status:        api.NodeStatus{State: api.NodeStatus_READY, Addr: "127.0.0.1"},
-			ManagerStatus: &api.ManagerStatus{Leader: true, Reachability: api.RaftMemberStatus_REACHABLE, Addr: "127.0.0.1:2377"},
+			Spec: api.NodeSpec{DesiredRole: api.NodeRoleManager, Availability: api.NodeAvailabilityActive, Membership: api.NodeMembershipAccepted},
+			Description: &api.NodeDescription{
+				Hostname: "vm", Platform: &api.Platform{Architecture: "x86_64", OS: "linux"},
+				Resources: &api.Resources{NanoCPUs: 2e9, MemoryBytes: 1 << 30},
+				Engine:    &api.EngineDescription{EngineVersion: "0.1.0", Labels: map[string]string{"rack": "1"}},
+				TLSInfo:   &api.NodeTLSInfo{TrustRoot: root.Certs, CertIssuerSubject: issuer.Subject, CertIssuerPublicKey: issuer.PublicKey},
+			},
+			Status: api.NodeStatus{State: api.NodeStatus_READY, Addr: "127.0.0.1"},
 		})
 	})
 	return c
@@ -132,8 +158,9 @@ func (c *fakeCluster) CreateNetwork(_ context.Context, n *api.Network) error {
 	return c.store.Update(func(tx store.Tx) error { return store.CreateNetwork(tx, n) })
 }
 
-func (c *fakeCluster) RemoveNetwork(_ context.Context, id string) error {
-	return c.store.Update(func(tx store.Tx) error { return store.DeleteNetwork(tx, id) })
+func (c *fakeCluster) RemoveNetwork(ctx context.Context, id string) error {
+	_, err := c.control.RemoveNetwork(ctx, &api.RemoveNetworkRequest{NetworkID: id})
+	return err
 }
 
 // fakeContainers stubs executor.Containers: a nil field answers ErrNotFound.
@@ -452,7 +479,7 @@ func newFixture(t testing.TB, change ...func(*Config)) *fixture {
 	f := &fixture{cluster: newFakeCluster(t), containers: &fakeContainers{}, images: &fakeImages{},
 		networks: &fakeNetworks{}, events: new(events.Log)}
 	cfg := Config{Cluster: f.cluster, Containers: f.containers, Images: f.images, Networks: f.networks, Events: f.events,
-		Version: "0.1.0", Root: t.TempDir(), NodeName: "vm", NetworkName: "satl0", Runtime: "runc", Redirect: "nft"}
+		Version: "0.1.0", BuildTime: "2026-11-29T00:00:00Z", Root: t.TempDir(), NodeName: "vm", NetworkName: "satl0", Runtime: "runc", Redirect: "nft"}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -489,3 +516,9 @@ func (f *fixture) do(t testing.TB, method, path, body string) (int, http.Header,
 	}
 	return resp.StatusCode, resp.Header, string(b)
 }
+
+// Short names for what a wrapped control client's methods take.
+type (
+	ctxT       = context.Context
+	callOption = grpc.CallOption
+)

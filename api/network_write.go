@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
-	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	dockernet "github.com/docker/docker/api/types/network"
@@ -16,6 +16,8 @@ import (
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/identity"
 	"github.com/moby/swarmkit/v2/manager/state/store"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"satld/network"
 )
@@ -64,7 +66,7 @@ func (s *Server) networkCreate(w http.ResponseWriter, r *http.Request) error {
 }
 
 func nameTaken(err error) bool {
-	return errors.Is(err, store.ErrNameConflict) || strings.Contains(err.Error(), store.ErrNameConflict.Error())
+	return errors.Is(err, store.ErrNameConflict) || status.Code(err) == codes.AlreadyExists
 }
 
 // admitNetwork checks a request and fills its defaults in. An overlay is a
@@ -170,13 +172,35 @@ func (s *Server) networkRemove(w http.ResponseWriter, r *http.Request) error {
 // dropNetwork removes a network that nothing refers to from the store, and
 // its bridge from this node. Tasks of a service that is gone may still be
 // stopping in it; sweepNetworks removes the bridge after them.
+//
+// Right after its service is removed, a task counts as running in the network
+// until the engine has told it to stop: `docker stack rm` removes both at
+// once, so that is waited for.
 func (s *Server) dropNetwork(ctx context.Context, id string) error {
-	if err := s.cfg.Cluster.RemoveNetwork(ctx, id); err != nil {
-		return err
+	for until := time.Now().Add(orphanWait); ; {
+		err := s.cfg.Cluster.RemoveNetwork(ctx, id)
+		switch {
+		case err == nil:
+			s.removeBridge(ctx, id)
+			return nil
+		case status.Code(err) != codes.FailedPrecondition:
+			return err
+		case time.Now().After(until):
+			return errConflict("%s", status.Convert(err).Message())
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(orphanPoll):
+		}
 	}
-	s.removeBridge(ctx, id)
-	return nil
 }
+
+const (
+	// orphanWait is how long the tasks of a removed service are waited for.
+	orphanWait = 3 * time.Second
+	orphanPoll = 50 * time.Millisecond
+)
 
 func (s *Server) removeBridge(ctx context.Context, id string) {
 	err := s.cfg.Networks.Remove(ctx, id)

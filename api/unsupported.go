@@ -16,7 +16,6 @@ func (s *Server) unsupportedRoutes(r *routes) {
 	r.post("/build/prune", noBuild)
 	r.post("/session", refuse("build sessions are not supported"))
 	r.post("/grpc", refuse("build sessions are not supported"))
-	r.post("/commit", refuse("committing containers to images is not supported"))
 	noCheckpoint := refuse("checkpoints are not supported")
 	r.get("/containers/{name:.*}/checkpoints", noCheckpoint)
 	r.post("/containers/{name:.*}/checkpoints", noCheckpoint)

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package api
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/swarm"
+)
+
+// minimal is a spec that is admitted, with %s for more of its container.
+const minimal = `{"Name":"web","TaskTemplate":{"ContainerSpec":{"Image":"bb:1"}}}`
+
+func specOf(t *testing.T, text string) *swarm.ServiceSpec {
+	t.Helper()
+	var spec swarm.ServiceSpec
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return &spec
+}
+
+// inContainer is the minimal spec with more in its ContainerSpec.
+func inContainer(more string) string {
+	return `{"Name":"web","TaskTemplate":{"ContainerSpec":{"Image":"bb:1",` + more + `}}}`
+}
+
+func inTask(more string) string {
+	return `{"Name":"web","TaskTemplate":{"ContainerSpec":{"Image":"bb:1"},` + more + `}}`
+}
+
+func inService(more string) string {
+	return `{"Name":"web",` + more + `,"TaskTemplate":{"ContainerSpec":{"Image":"bb:1"}}}`
+}
+
+func TestAdmitRefuses(t *testing.T) {
+	for _, c := range []struct {
+		spec   string
+		status int
+		says   string
+	}{
+		{`{"Name":"web","TaskTemplate":{}}`, 400, "ContainerSpec is missing"},
+		{`{"Name":"we b","TaskTemplate":{"ContainerSpec":{"Image":"bb:1"}}}`, 400, "DNS name component"},
+		{`{"Name":"-web","TaskTemplate":{"ContainerSpec":{"Image":"bb:1"}}}`, 400, "DNS name component"},
+		{`{"Name":"` + strings.Repeat("w", 64) + `","TaskTemplate":{"ContainerSpec":{"Image":"bb:1"}}}`, 400, "63 characters"},
+		{`{"Name":"web","TaskTemplate":{"ContainerSpec":{}}}`, 400, "image reference must be provided"},
+		{`{"Name":"web","TaskTemplate":{"ContainerSpec":{"Image":"UPPER:1"}}}`, 400, "is not a valid repository/tag"},
+		{inTask(`"Runtime":"plugin"`), 501, "plugins are not supported"},
+		{inTask(`"PluginSpec":{}`), 501, "plugins are not supported"},
+		{inTask(`"Runtime":"attachment"`), 400, `"attachment" not supported`},
+		{inTask(`"NetworkAttachmentSpec":{}`), 400, `"attachment" not supported`},
+		{inTask(`"Runtime":"vm"`), 400, `unsupported runtime type: "vm"`},
+		{inContainer(`"Secrets":[{"SecretName":"x"}]`), 501, "secrets"},
+		{inContainer(`"Secrets":[null]`), 501, "secrets"},
+		{inContainer(`"Configs":[null]`), 501, "configs"},
+		{inContainer(`"Privileges":{"CredentialSpec":{"File":"x"}}`), 501, "credential specs"},
+		{inContainer(`"Privileges":{"SELinuxContext":{"Disable":true}}`), 501, "SELinux"},
+		{inContainer(`"Privileges":{"Seccomp":{"Mode":"unconfined"}}`), 501, "seccomp"},
+		{inContainer(`"Privileges":{"Seccomp":{"Mode":"custom","Profile":"e30="}}`), 501, "seccomp"},
+		{inContainer(`"Privileges":{"AppArmor":{"Mode":"disabled"}}`), 501, "AppArmor"},
+		{inContainer(`"Isolation":"hyperv"`), 501, "isolation"},
+		{inContainer(`"StopGracePeriod":-1`), 400, "StopGracePeriod"},
+		{inContainer(`"StopSignal":"SIGNOTHING"`), 400, "StopSignal"},
+		{inContainer(`"OomScoreAdj":1001`), 400, "OomScoreAdj"},
+		{inContainer(`"Env":["=x"]`), 400, "environment variable"},
+		{inContainer(`"Ulimits":[null]`), 400, "Ulimits"},
+		{inContainer(`"Ulimits":[{"Name":"nonsense","Soft":1,"Hard":1}]`), 400, "ulimit"},
+		{inContainer(`"Hosts":["10.0.0.1"]`), 400, "extra host"},
+		{inContainer(`"Hosts":["nohost name"]`), 400, "extra host"},
+		{inContainer(`"DNSConfig":{"Nameservers":["x"]}`), 400, "name server"},
+		{inContainer(`"Mounts":[{"Type":"volume","Source":"v","Target":"/v"}]`), 501, "volumes"},
+		{inContainer(`"Mounts":[{"Source":"v","Target":"/v"}]`), 501, "volumes"},
+		{inContainer(`"Mounts":[{"Type":"npipe","Source":"v","Target":"/v"}]`), 501, "npipe"},
+		{inContainer(`"Mounts":[{"Type":"cluster","Source":"v","Target":"/v"}]`), 501, "cluster"},
+		{inContainer(`"Mounts":[{"Type":"image","Source":"v","Target":"/v"}]`), 501, "image"},
+		{inContainer(`"Mounts":[{"Type":"nonsense","Source":"v","Target":"/v"}]`), 400, "mount type"},
+		{inContainer(`"Mounts":[{"Type":"bind","Source":"rel","Target":"/v"}]`), 400, "absolute"},
+		{inContainer(`"Mounts":[{"Type":"bind","Source":"/x","Target":"v"}]`), 400, "absolute"},
+		{inContainer(`"Mounts":[{"Type":"bind","Source":"/x","Target":"/"}]`), 400, "absolute"},
+		{inContainer(`"Mounts":[{"Type":"bind","Source":"/x","Target":"/v","VolumeOptions":{}}]`), 400, "options of another type"},
+		{inContainer(`"Mounts":[{"Type":"bind","Source":"/x","Target":"/v","BindOptions":{"CreateMountpoint":true}}]`), 501, "create their source"},
+		{inContainer(`"Mounts":[{"Type":"bind","Source":"/x","Target":"/v","BindOptions":{"ReadOnlyForceRecursive":true}}]`), 501, "recursive"},
+		{inContainer(`"Mounts":[{"Type":"tmpfs","Source":"/x","Target":"/v"}]`), 400, "source"},
+		{inContainer(`"Mounts":[{"Type":"tmpfs","Target":"/v","TmpfsOptions":{"SizeBytes":-1}}]`), 400, "negative"},
+		{inContainer(`"Mounts":[{"Type":"tmpfs","Target":"/v","TmpfsOptions":{"Options":[["noexec"]]}}]`), 501, "tmpfs"},
+		{inTask(`"Resources":{"Limits":{"NanoCPUs":-1}}`), 400, "limits"},
+		{inTask(`"Resources":{"Reservations":{"MemoryBytes":-1}}`), 400, "reservations"},
+		{inTask(`"Resources":{"Reservations":{"GenericResources":[{"DiscreteResourceSpec":{"Kind":"gpu","Value":1}}]}}`), 501, "generic resources"},
+		{inTask(`"Resources":{"Reservations":{"GenericResources":[{}]}}`), 501, "generic resources"},
+		{inTask(`"RestartPolicy":{"Delay":-1}`), 400, "Delay"},
+		{inTask(`"RestartPolicy":{"Window":-1}`), 400, "Window"},
+		{inTask(`"Placement":{"Constraints":["node.role"]}`), 400, "constraint"},
+		{inTask(`"LogDriver":{"Name":"syslog"}`), 501, `log driver "syslog"`},
+		{inTask(`"LogDriver":{"Name":"json-file","Options":{"tag":"x"}}`), 501, `log option "tag"`},
+		{inTask(`"LogDriver":{"Options":{"max-size":"lots"}}`), 400, "max-size"},
+		{inTask(`"LogDriver":{"Options":{"max-file":"0"}}`), 400, "max-file"},
+		{inService(`"EndpointSpec":{"Mode":"anycast"}`), 400, "resolution mode"},
+		{inService(`"EndpointSpec":{"Ports":[{"Protocol":"icmp","TargetPort":80}]}`), 400, "protocol"},
+		{inService(`"EndpointSpec":{"Ports":[{"PublishMode":"mesh","TargetPort":80}]}`), 400, "publish mode"},
+		{inService(`"EndpointSpec":{"Ports":[{"PublishedPort":8080}]}`), 400, "target port 0"},
+		{inService(`"EndpointSpec":{"Ports":[{"TargetPort":65536}]}`), 400, "target port 65536"},
+		{inService(`"EndpointSpec":{"Ports":[{"TargetPort":80,"PublishedPort":70000}]}`), 400, "published port 70000"},
+		// cases/verdict.md, verdict-7
+		{inContainer(`"Healthcheck":{"Test":["CMD","x"],"Interval":500000}`), 400, "Interval must be 0 or >= 1ms"},
+		{inContainer(`"Healthcheck":{"Test":["CMD","x"],"Timeout":-1}`), 400, "Timeout must be 0 or >= 1ms"},
+		{inContainer(`"Healthcheck":{"Test":["CMD","x"],"Retries":-1}`), 400, "Retries"},
+		{inContainer(`"Healthcheck":{"Test":["CMD","x"],"StartPeriod":1}`), 400, "StartPeriod must be 0 or >= 1ms"},
+		{inContainer(`"Healthcheck":{"Test":["CMD","x"],"StartInterval":1}`), 400, "StartInterval must be 0 or >= 1ms"},
+		{inContainer(`"Healthcheck":{"Test":["CMD-SHELL",""]}`), 400, "empty command after CMD-SHELL"},
+		{inContainer(`"Labels":{"satl.health.http":"/x"}`), 501, "satl.health.http is not supported yet"},
+		{inContainer(`"Labels":{"satl.health.http.header.X-A":"1"}`), 501, "not supported yet"},
+		{inContainer(`"Labels":{"satl.health.http.header.":"1"}`), 400, "unknown label"},
+		{inContainer(`"Labels":{"satl.health.nonsense":"1"}`), 400, "unknown label satl.health.nonsense"},
+		{inContainer(`"Labels":{"satl.traffic.drain":"5s"}`), 400, "is a service label"},
+		{inService(`"Labels":{"satl.health.http":"/x"}`), 400, "is a container label"},
+		{inService(`"Labels":{"satl.traffic.drain":"5s"}`), 501, "satl.traffic.drain is not supported yet"},
+		{inService(`"Labels":{"satl.health.replace-parallelism":"1"}`), 501, "not supported yet"},
+		{inService(`"Labels":{"satl.dns.not-ready":"yes"}`), 400, "must be true or false"},
+		{inService(`"Labels":{"satl.dns.nonsense":"1"}`), 400, "unknown label"},
+	} {
+		_, err := admit(specOf(t, c.spec))
+		if err == nil {
+			t.Errorf("%s: admitted, want %d %q", c.spec, c.status, c.says)
+		} else if statusOf(err) != c.status || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %d %q, want %d %q", c.spec, statusOf(err), err, c.status, c.says)
+		}
+	}
+}
+
+func TestAdmitAccepts(t *testing.T) {
+	for _, text := range []string{
+		minimal,
+		`{"TaskTemplate":{"ContainerSpec":{"Image":"bb:1"}}}`,
+		inContainer(`"Privileges":{"CredentialSpec":null,"SELinuxContext":null,"NoNewPrivileges":true}`),
+		inContainer(`"Privileges":{"Seccomp":{"Mode":"default"},"AppArmor":{"Mode":"default"}}`),
+		inContainer(`"Isolation":"default","Init":false,"TTY":true,"OpenStdin":true,"ReadOnly":true,"StopSignal":"SIGQUIT","StopGracePeriod":1000000000`),
+		inContainer(`"Env":["A=1","B","C="],"Hosts":["10.0.0.1 a b"],"DNSConfig":{"Nameservers":["10.0.0.53"],"Search":["x"],"Options":["ndots:1"]}`),
+		inContainer(`"CapabilityAdd":["CAP_NET_ADMIN"],"CapabilityDrop":["ALL"],"Sysctls":{"net.core.somaxconn":"1024"},"Ulimits":[{"Name":"nofile","Soft":1,"Hard":2}],"OomScoreAdj":100`),
+		inContainer(`"Mounts":[{"Type":"bind","Source":"/x","Target":"/v","ReadOnly":true,"BindOptions":{"Propagation":"rprivate"}},{"Type":"tmpfs","Target":"/t","TmpfsOptions":{"SizeBytes":1024,"Mode":511}}]`),
+		inContainer(`"Labels":{"com.example.x":"1","satl.other":"x"}`),
+		inContainer(`"Healthcheck":{"Test":["NONE"]}`),
+		inContainer(`"Healthcheck":{"Test":["CMD","x"],"StartInterval":1000000000}`), // verdict-1: StartPeriod is not needed
+		inTask(`"Resources":{"Limits":{"NanoCPUs":1000000000,"MemoryBytes":67108864,"Pids":100},"Reservations":{"MemoryBytes":67108864}}`),
+		inTask(`"Placement":{"Constraints":["node.role==manager"],"Platforms":[{"OS":"linux","Architecture":"amd64"}]}`),
+		inTask(`"LogDriver":{"Name":"json-file","Options":{"max-size":"10m","max-file":"3"}}`),
+		inTask(`"LogDriver":{"Name":"none"}`),
+		inService(`"Mode":{"ReplicatedJob":{"MaxConcurrent":1,"TotalCompletions":2}}`),
+		inService(`"Mode":{"GlobalJob":{}}`),
+		inService(`"EndpointSpec":{"Mode":"vip"}`),
+		inService(`"EndpointSpec":{"Mode":"dnsrr"}`),
+		inService(`"Labels":{"satl.dns.not-ready":"true","satl.traffic.fail-open":"false"}`),
+	} {
+		if a, err := admit(specOf(t, text)); err != nil || len(a.warnings) > 0 {
+			t.Errorf("%s: %v, warnings %q", text, err, a.warnings)
+		}
+	}
+}
+
+// TestAdmitPublished is spec/healthchecks.txt, "Publishing a port tightens the
+// defaults": field by field, and only where a field is unset.
+func TestAdmitPublished(t *testing.T) {
+	const s = time.Second
+	for _, c := range []struct {
+		name, health, ports string
+		interval, timeout   time.Duration
+		retries             int
+		applied, published  string
+		warning             string
+	}{
+		{"all unset", `{"Test":["CMD","x"]}`, `[{"Protocol":"tcp","TargetPort":80,"PublishedPort":8080}]`,
+			5 * s, 3 * s, 2, "interval=5s timeout=3s retries=2", "8080->80/tcp", ""},
+		{"interval given", `{"Test":["CMD","x"],"Interval":10000000000}`, `[{"TargetPort":80,"PublishedPort":8080}]`,
+			10 * s, 10 * s, 2, "timeout=10s retries=2", "8080->80/tcp", ""},
+		{"docker's asked for", `{"Test":["CMD","x"],"Interval":30000000000,"Timeout":30000000000,"Retries":3}`, `[{"TargetPort":80,"PublishedPort":8080}]`,
+			30 * s, 30 * s, 3, "", "8080->80/tcp", ""},
+		{"port to be chosen", `{"Test":["CMD-SHELL","x"],"Retries":4}`, `[{"Protocol":"udp","TargetPort":53},{"TargetPort":80,"PublishedPort":8080}]`,
+			5 * s, 3 * s, 4, "interval=5s timeout=3s", "*->53/udp,8080->80/tcp", ""},
+		{"no port", `{"Test":["CMD","x"]}`, `[]`, 0, 0, 0, "", "", ""},
+		{"no probe", `null`, `[{"TargetPort":80,"PublishedPort":8080}]`, 0, 0, 0, "", "8080->80/tcp",
+			"service web publishes 8080->80/tcp and has no healthcheck: its tasks are published as soon as the jail starts, before the workload can answer, and stay published while a dead container keeps its share of the traffic"},
+		{"inherit", `{"Test":[""]}`, `[{"TargetPort":80,"PublishedPort":8080}]`, 0, 0, 0, "", "8080->80/tcp",
+			"service web publishes 8080->80/tcp and has no healthcheck: its tasks are published as soon as the jail starts, before the workload can answer, and stay published while a dead container keeps its share of the traffic"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			spec := specOf(t, `{"Name":"web","EndpointSpec":{"Ports":`+c.ports+`},"TaskTemplate":{"ContainerSpec":{"Image":"bb:1","Healthcheck":`+c.health+`}}}`)
+			a, err := admit(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.applied != c.applied || a.published != c.published {
+				t.Errorf("applied %q published %q, want %q %q", a.applied, a.published, c.applied, c.published)
+			}
+			if got := strings.Join(a.warnings, "|"); got != c.warning {
+				t.Errorf("warnings %q, want %q", got, c.warning)
+			}
+			if h := spec.TaskTemplate.ContainerSpec.Healthcheck; h != nil && c.warning == "" &&
+				(h.Interval != c.interval || h.Timeout != c.timeout || h.Retries != c.retries || h.StartPeriod != 0) {
+				t.Errorf("stored %+v", h)
+			}
+		})
+	}
+}
+
+func TestAdmitUnknownProbeKind(t *testing.T) {
+	a, err := admit(specOf(t, inContainer(`"Healthcheck":{"Test":["FOO","x"]}`)))
+	if err != nil || len(a.warnings) != 1 || !strings.Contains(a.warnings[0], "FOO") {
+		t.Errorf("%v, warnings %q", err, a.warnings)
+	}
+}
