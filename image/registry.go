@@ -27,11 +27,16 @@ func remoteRef(named reference.Named) (name.Reference, error) {
 	if u, err := url.Parse("//" + reference.Domain(named)); err == nil && isLoopback(u.Hostname()) {
 		opts = append(opts, name.Insecure) // allows plain HTTP where HTTPS fails
 	}
-	ref, err := name.ParseReference(named.String(), opts...)
+	registry, err := name.NewRegistry(reference.Domain(named), opts...)
 	if err != nil {
 		return nil, errInvalid("invalid reference %q: %v", reference.FamiliarString(named), err)
 	}
-	return ref, nil
+	// Not name.ParseReference, which refuses repositories of one letter.
+	repo := registry.Repo(reference.Path(named))
+	if digested, ok := named.(reference.Digested); ok {
+		return repo.Digest(digested.Digest().String()), nil
+	}
+	return repo.Tag(identifier(named)), nil
 }
 
 func (s *Store) remoteOptions(ctx context.Context, auth Auth) []remote.Option {
