@@ -24,7 +24,7 @@ func (m *Manager) Attach(ctx context.Context, id string, stdin io.Reader, stdout
 	// In this order: nothing falls between the end of what was and the first nudge.
 	r := logfile.NewReader(m.dir.Logs(id))
 	defer r.Close()
-	nudges, err := m.shim.Follow(ctx, id)
+	nudges, more, err := m.follow(ctx, id)
 	if err != nil {
 		return fmt.Errorf("attach to container %s: %w", id, err)
 	}
@@ -54,21 +54,7 @@ func (m *Manager) Attach(ctx context.Context, id string, stdin io.Reader, stdout
 		_, err := w.Write(p.Data)
 		return err
 	}
-	for more := true; ; {
-		if err := drain(ctx, r, copyPiece); err != nil || !more {
-			return err
-		}
-		select {
-		case _, open := <-nudges:
-			if !open {
-				if nudges, more, err = m.refollow(ctx, id); err != nil {
-					return err
-				}
-			}
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return m.drainFollow(ctx, id, r, nudges, more, copyPiece)
 }
 
 // Resize: see Runtime.
@@ -79,7 +65,7 @@ func (m *Manager) Resize(ctx context.Context, id string, width, height uint16) e
 	if err := m.exists(id); err != nil {
 		return err
 	}
-	err := m.shim.Resize(ctx, id, width, height)
+	err := m.again(ctx, func() error { return m.shim.Resize(ctx, id, width, height) })
 	if shim.IsKind(err, shim.KindNotFound) {
 		return notRunning(id)
 	}

@@ -123,7 +123,11 @@ func (m *Manager) create(ctx context.Context, spec Spec) (int, error) {
 			LogMaxSize: spec.LogMaxSize, LogMaxFiles: spec.LogMaxFiles,
 		},
 	}
-	pid, err := m.shim.Create(ctx, spec.ID, req)
+	var pid int
+	err = m.withShim(ctx, func() (err error) {
+		pid, err = m.shim.Create(ctx, spec.ID, req)
+		return err
+	})
 	if err == nil {
 		return pid, nil
 	}
@@ -155,7 +159,11 @@ func (m *Manager) Start(ctx context.Context, id string) (time.Time, error) {
 	}
 	req := m.driver.start(id)
 	req.Timeout = runtimeLimit
-	at, err := m.shim.Start(ctx, id, req)
+	var at time.Time
+	err = m.again(ctx, func() (err error) {
+		at, err = m.shim.Start(ctx, id, req)
+		return err
+	})
 	switch {
 	case err == nil:
 		return at, nil
@@ -258,7 +266,7 @@ func (m *Manager) Delete(ctx context.Context, id string) error {
 // remove ends a container. Every step looks at what is there, so that it can
 // be done again from the beginning after a crash at any of them.
 func (m *Manager) remove(ctx context.Context, id string) error {
-	if err := m.shim.Settle(ctx, id); err != nil { // a create that an earlier daemon asked for
+	if err := m.again(ctx, func() error { return m.shim.Settle(ctx, id) }); err != nil { // a create that an earlier daemon asked for
 		return fmt.Errorf("delete container %s: %w", id, err)
 	}
 	init, live, err := m.live(id)
@@ -286,7 +294,7 @@ func (m *Manager) remove(ctx context.Context, id string) error {
 	}
 	m.probes.forget(id)
 	m.setPaused(id, false)
-	if err := m.shim.Forget(ctx, id); err != nil {
+	if err := m.again(ctx, func() error { return m.shim.Forget(ctx, id) }); err != nil {
 		return fmt.Errorf("delete container %s: %w", id, err)
 	}
 	if err := m.exists(id); err != nil {

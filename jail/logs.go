@@ -39,11 +39,13 @@ func (m *Manager) Logs(ctx context.Context, id string, q LogQuery, each func(Log
 		return err
 	}
 	var nudges <-chan struct{}
+	more := false
 	if q.Follow {
-		follow, cancel := context.WithCancel(ctx)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
 		var err error
-		if nudges, err = m.shim.Follow(follow, id); err != nil {
+		if nudges, more, err = m.follow(ctx, id); err != nil {
 			return fmt.Errorf("follow the log of container %s: %w", id, err)
 		}
 	}
@@ -65,25 +67,27 @@ func (m *Manager) Logs(ctx context.Context, id string, q LogQuery, each func(Log
 		}
 		return each(l)
 	})
-	// What a shim that died meanwhile did not say, the next one does.
-	for more := true; ; {
-		err := drain(ctx, r, func(p logfile.Piece) error { return lines.Add(p, take) })
-		if err == nil && !more || !q.Follow {
-			if err == nil {
-				_, live, lerr := m.live(id)
-				err = lines.Flush(lerr == nil && !live, take)
-			}
-			return logsEnd(err)
-		}
-		if err != nil {
-			return logsEnd(err)
+	if err := m.drainFollow(ctx, id, r, nudges, more, func(p logfile.Piece) error { return lines.Add(p, take) }); err != nil {
+		return logsEnd(err)
+	}
+	_, live, err := m.live(id)
+	return logsEnd(lines.Flush(err == nil && !live, take))
+}
+
+// drainFollow reads on while there may be more.
+func (m *Manager) drainFollow(ctx context.Context, id string, r *logfile.Reader, nudges <-chan struct{}, more bool, each func(logfile.Piece) error) error {
+	for {
+		if err := drain(ctx, r, each); err != nil || !more {
+			return err
 		}
 		select {
 		case _, open := <-nudges:
-			if !open {
-				if nudges, more, err = m.refollow(ctx, id); err != nil {
-					return err
-				}
+			if open {
+				continue
+			}
+			var err error
+			if nudges, more, err = m.follow(ctx, id); err != nil {
+				return err
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -91,26 +95,25 @@ func (m *Manager) Logs(ctx context.Context, id string, q LogQuery, each func(Log
 	}
 }
 
-// refollow is what is done when the shim says nothing more: the end, if the
-// container has ended; another shim, if the first was killed.
-func (m *Manager) refollow(ctx context.Context, id string) (nudges <-chan struct{}, more bool, err error) {
-	for {
-		if ctx.Err() != nil {
-			return nil, false, ctx.Err()
+// follow asks the shim for nudges, and the next one if it was killed. more is
+// false when the container has ended and all of its output is in the log.
+func (m *Manager) follow(ctx context.Context, id string) (nudges <-chan struct{}, more bool, err error) {
+	for ctx.Err() == nil {
+		// In this order: what has ended here has nobody to be followed.
+		_, live, err := m.live(id)
+		if err != nil {
+			return nil, false, err
 		}
-		if _, live, err := m.live(id); err != nil || !live {
-			return nil, false, nil
-		}
-		if err := m.ensureShim(ctx); err == nil {
-			if nudges, err := m.shim.Follow(ctx, id); err == nil {
-				return nudges, true, nil
-			}
+		nudges, held, err := m.shim.Follow(ctx, id)
+		if err == nil && (held || !live) {
+			return nudges, held, nil
 		}
 		select {
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}
+	return nil, false, ctx.Err()
 }
 
 // errEnough ends a reading early without being an error.

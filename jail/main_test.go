@@ -248,5 +248,3 @@ func (n *node) output(id string) (stdout, stderr string) {
 	}
 	return out.String(), errs.String()
 }
-
-func testDaemon(args []string) {}

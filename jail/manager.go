@@ -224,6 +224,29 @@ func (m *Manager) ensureShim(ctx context.Context) error {
 	return fmt.Errorf("start the shim: %s %s ended before it was ready: %s%v", m.cfg.Self, m.cfg.ShimArgs, said, err)
 }
 
+// withShim does what asks the shim, and starts that first where it does not run.
+func (m *Manager) withShim(ctx context.Context, ask func() error) error {
+	err := ask()
+	if !errors.Is(err, shim.ErrNoShim) {
+		return err
+	}
+	if serr := m.ensureShim(ctx); serr != nil {
+		return serr
+	}
+	return ask()
+}
+
+// again is withShim for requests that can be made twice: also a shim that died
+// while it was asked is replaced.
+func (m *Manager) again(ctx context.Context, ask func() error) error {
+	err := m.withShim(ctx, ask)
+	var refusal *shim.Error
+	if err == nil || errors.As(err, &refusal) || ctx.Err() != nil {
+		return err
+	}
+	return m.withShim(ctx, ask)
+}
+
 // nudge wakes those who wait for a container, nudgeAll those of all.
 func (m *Manager) nudge(id string) {
 	m.mu.Lock()

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -28,6 +30,7 @@ import (
 type prober struct {
 	helper *os.File // a directory with nothing but satl-init in it, mounted nowhere, read-only
 	null   *os.File
+	noLeaf bool // for tests: as if there were no cgroup v2
 
 	mu      sync.Mutex
 	targets map[string]*target
@@ -39,6 +42,7 @@ type prober struct {
 type target struct {
 	init    shim.Init
 	process *specs.Process
+	rlimits []entry.Rlimit // the first process's, but for those its spec sets
 }
 
 const helperName = "satl-init"
@@ -206,11 +210,29 @@ func (m *Manager) target(id string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t = &target{init: init, process: config.Process}
+	t = &target{init: init, process: config.Process, rlimits: rlimitsOf(init.Pid, config.Process.Rlimits)}
 	m.probes.mu.Lock()
 	m.probes.targets[id] = t
 	m.probes.mu.Unlock()
 	return t, nil
+}
+
+// rlimitsOf reads a process's limits: what the spec does not set, the task
+// got from the shim that made it, and its probe shall not get from the daemon.
+func rlimitsOf(pid int, set []specs.POSIXRlimit) []entry.Rlimit {
+	limits := make(map[int]entry.Rlimit)
+	for _, n := range rlimitNumbers {
+		var l unix.Rlimit
+		if err := unix.Prlimit(pid, n, nil, &l); err == nil {
+			limits[n] = entry.Rlimit{Resource: uint32(n), Soft: l.Cur, Hard: l.Max}
+		}
+	}
+	for _, l := range set {
+		if n, ok := rlimitNumber(l.Type); ok {
+			limits[n] = entry.Rlimit{Resource: uint32(n), Soft: l.Soft, Hard: l.Hard}
+		}
+	}
+	return slices.Collect(maps.Values(limits))
 }
 
 // killLimit is how long a killed probe may take to be gone. A process that
@@ -252,7 +274,7 @@ func (p *prober) run(kill context.Context, t *target, argv []string, out io.Writ
 		defer close(drained)
 		io.Copy(writerOnly{out}, readerOnly{r})
 	}()
-	code, err = h.converse(kill, request(t.process, argv, leaf, h.tasks), started, leaf)
+	code, err = h.converse(kill, request(t, argv, leaf, h.tasks), started, leaf)
 	// All that held the pipe is dead, but for a process that was handed it:
 	// what is in the pipe is taken, and then it is over.
 	select {
@@ -265,20 +287,16 @@ func (p *prober) run(kill context.Context, t *target, argv []string, out io.Writ
 }
 
 // request translates a container's process.
-func request(p *specs.Process, argv []string, l *leaf, tasks int) *entry.Request {
+func request(t *target, argv []string, l *leaf, tasks int) *entry.Request {
+	p := t.process
 	req := &entry.Request{
 		Argv: argv, Env: p.Env, Cwd: p.Cwd,
 		UID: p.User.UID, GID: p.User.GID, Groups: p.User.AdditionalGids,
-		NoNewPrivs: p.NoNewPrivileges, Leaf: l != nil, Kill: l != nil && l.kill != nil, Tasks: uint32(tasks),
+		NoNewPrivs: p.NoNewPrivileges, Rlimits: t.rlimits, Leaf: l != nil, Kill: l != nil && l.kill != nil, Tasks: uint32(tasks),
 	}
 	if c := p.Capabilities; c != nil {
 		req.Bounding, req.Effective, req.Permitted = capMask(c.Bounding), capMask(c.Effective), capMask(c.Permitted)
 		req.Inherit, req.Ambient = capMask(c.Inheritable), capMask(c.Ambient)
-	}
-	for _, l := range p.Rlimits {
-		if n, ok := rlimitNumber(l.Type); ok {
-			req.Rlimits = append(req.Rlimits, entry.Rlimit{Resource: uint32(n), Soft: l.Soft, Hard: l.Hard})
-		}
 	}
 	return req
 }
@@ -294,7 +312,7 @@ type leaf struct {
 // is none, and the helper kills by looking for children.
 func (p *prober) newLeaf(groups []cgroup.Group) (*leaf, error) {
 	for _, g := range groups {
-		if !g.V2() {
+		if !g.V2() || p.noLeaf {
 			continue
 		}
 		p.mu.Lock()

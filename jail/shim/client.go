@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,6 +17,10 @@ import (
 // Client talks to the shim of a state directory. Its zero value is not of
 // use: convert a Dir. Every call is a connection of its own.
 type Client Dir
+
+// ErrNoShim says that no shim listens in the state directory: nothing of the
+// request was done.
+var ErrNoShim = errors.New("no shim listens")
 
 // conn is one request's connection after the answer.
 type conn struct {
@@ -33,7 +38,7 @@ func (c Client) call(ctx context.Context, req request) (*conn, response, error) 
 	req.V = Version
 	nc, err := dial(ctx, string(c))
 	if err != nil {
-		return nil, response{}, fmt.Errorf("connect to the shim: %w", err)
+		return nil, response{}, fmt.Errorf("%w: %w", ErrNoShim, err)
 	}
 	cn := &conn{Conn: nc, r: bufio.NewReader(nc)}
 	cn.stop = context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
@@ -137,12 +142,17 @@ func (c Client) Events(ctx context.Context, ready func(), ended func(id string))
 }
 
 // Follow sends on the returned channel when the container has new output, and
-// closes it when there will be no more (or the shim does not hold it, or ctx
-// is done).
-func (c Client) Follow(ctx context.Context, id string) (<-chan struct{}, error) {
-	cn, _, err := c.call(ctx, request{Op: opFollow, ID: id})
+// closes it when there will be no more, the shim is gone or ctx is done. held
+// is false when the shim does not hold the container, or no more: then there
+// is no channel.
+func (c Client) Follow(ctx context.Context, id string) (_ <-chan struct{}, held bool, err error) {
+	cn, resp, err := c.call(ctx, request{Op: opFollow, ID: id})
 	if err != nil {
-		return nil, err
+		return nil, false, err
+	}
+	if !resp.Held {
+		cn.Close()
+		return nil, false, nil
 	}
 	nudges := make(chan struct{}, 1)
 	go func() {
@@ -159,7 +169,7 @@ func (c Client) Follow(ctx context.Context, id string) (<-chan struct{}, error) 
 			}
 		}
 	}()
-	return nudges, nil
+	return nudges, true, nil
 }
 
 // Stdin opens a way to the container's stdin; closing it ends what was sent.

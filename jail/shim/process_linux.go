@@ -24,22 +24,38 @@ const commandSetsid = true
 // becomeReaper makes this process the parent of its descendants' orphans.
 func becomeReaper() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// StartTicks is when a process started, in the kernel's ticks since boot
-// (proc_pid_stat(5), field 22). With the pid it names one process for good.
-func StartTicks(pid int) (uint64, error) {
+// stat reads fields of /proc/PID/stat (proc_pid_stat(5)) by their numbers
+// there, from 3.
+func stat(pid int) (fields []string, err error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	// The name, in parentheses, may hold anything.
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(f) < 20 {
-		return 0, fmt.Errorf("unexpected /proc/%d/stat", pid)
+	if len(f) < 50 {
+		return nil, fmt.Errorf("unexpected /proc/%d/stat", pid)
 	}
-	if f[0] == "Z" || f[0] == "X" {
+	return append([]string{"", "", ""}, f...), nil
+}
+
+const (
+	statState = 3
+	statStart = 22
+	statExit  = 52
+)
+
+// StartTicks is when a process started, in the kernel's ticks since boot. With
+// the pid it names one process for good. One that has ended is ESRCH.
+func StartTicks(pid int) (uint64, error) {
+	f, err := stat(pid)
+	if err != nil {
+		return 0, err
+	}
+	if f[statState] == "Z" || f[statState] == "X" {
 		return 0, unix.ESRCH
 	}
-	return strconv.ParseUint(f[19], 10, 64)
+	return strconv.ParseUint(f[statStart], 10, 64)
 }
 
 // Open gives a pidfd of the process, or ESRCH when it is gone.
@@ -57,8 +73,7 @@ func Open(pid int, ticks uint64) (*os.File, error) {
 }
 
 // waitStranger waits for a process that is not our child and returns its exit
-// code where the kernel tells it to others than the parent (6.15 and later),
-// -1 otherwise.
+// code where the kernel tells it to others than the parent, -1 otherwise.
 func waitStranger(pid int, ticks uint64) int {
 	f, err := Open(pid, ticks)
 	if err != nil {
@@ -74,34 +89,47 @@ func waitStranger(pid int, ticks uint64) int {
 		if err != nil {
 			return -1
 		}
-		return exitCodeOf(int(f.Fd()))
+		break
 	}
-}
-
-// exitCodeOf asks by ioctl PIDFD_GET_INFO (linux/pidfd.h): the status is
-// there once the process was reaped by its parent.
-func exitCodeOf(pidfd int) int {
-	const infoExit = 1 << 3
-	var info struct {
-		mask                                           uint64
-		cgroupid                                       uint64
-		pid, tgid, ppid                                uint32
-		ruid, rgid, euid, egid, suid, sgid, fsuid, fsg uint32
-		exitCode                                       int32
-	}
-	const getInfo = 3<<30 | 64<<16 | 0xFF<<8 | 11 // _IOWR(PIDFS_IOCTL_MAGIC, 11, 64 bytes)
-	for range 200 {
-		info.mask = infoExit
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pidfd), getInfo, uintptr(unsafe.Pointer(&info)))
-		if errno == 0 && info.mask&infoExit != 0 {
-			return code(syscall.WaitStatus(info.exitCode))
+	for range 200 { // it is reaped in between, now or later
+		if c, ok := zombieCode(pid, ticks); ok {
+			return c
 		}
-		if errno != 0 && errno != unix.ESRCH {
-			return -1 // an older kernel
+		if c, ok := reapedCode(int(f.Fd())); ok {
+			return c
 		}
-		unix.Nanosleep(&unix.Timespec{Nsec: 5e6}, nil) // not reaped yet
+		unix.Nanosleep(&unix.Timespec{Nsec: 5e6}, nil)
 	}
 	return -1
+}
+
+// zombieCode reads the status of a process that was not reaped yet.
+func zombieCode(pid int, ticks uint64) (int, bool) {
+	f, err := stat(pid)
+	if err != nil || f[statState] != "Z" || f[statStart] != strconv.FormatUint(ticks, 10) {
+		return 0, false
+	}
+	ws, err := strconv.Atoi(f[statExit])
+	return code(syscall.WaitStatus(ws)), err == nil
+}
+
+// reapedCode asks by ioctl PIDFD_GET_INFO (linux/pidfd.h), which since Linux
+// 6.15 keeps the status for those who hold a pidfd.
+func reapedCode(pidfd int) (int, bool) {
+	const infoExit = 1 << 3
+	var info struct {
+		mask     uint64
+		cgroupid uint64
+		ids      [11]uint32
+		exitCode int32
+	}
+	info.mask = infoExit
+	const getInfo = 3<<30 | 64<<16 | 0xFF<<8 | 11 // _IOWR(PIDFS_IOCTL_MAGIC, 11, 64 bytes)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(pidfd), getInfo, uintptr(unsafe.Pointer(&info)))
+	if errno == 0 && info.mask&infoExit != 0 {
+		return code(syscall.WaitStatus(info.exitCode)), true
+	}
+	return -1, errno != 0 && errno != unix.ESRCH // an older kernel will not say later either
 }
 
 // commandLine is a process's; it changes when runc's init goes on to the

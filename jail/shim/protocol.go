@@ -68,6 +68,7 @@ type response struct {
 	At         time.Time `json:",omitzero"`
 	Containers int       `json:",omitempty"`
 	Busy       bool      `json:",omitempty"`
+	Held       bool      `json:",omitempty"`
 }
 
 // Kind is what a daemon branches on when the shim refuses.

@@ -279,13 +279,13 @@ func (s *server) events(cn net.Conn) {
 
 func (s *server) follow(cn net.Conn, id string) {
 	c := s.container(id)
-	if c == nil {
-		reply(cn, response{}, nil) // and the end: there is no more
+	if c == nil || c.isDrained() {
+		reply(cn, response{}, nil)
 		return
 	}
 	nudges, stop := c.follow()
 	defer stop()
-	reply(cn, response{}, nil)
+	reply(cn, response{Held: true}, nil)
 	gone := hangup(cn)
 	for {
 		select {

@@ -92,3 +92,12 @@ func (c *container) hasEnded() bool {
 		return false
 	}
 }
+
+func (c *container) isDrained() bool {
+	select {
+	case <-c.drained:
+		return true
+	default:
+		return false
+	}
+}
