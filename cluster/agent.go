@@ -23,6 +23,8 @@ const (
 	// that finds nobody backs off. Tasks are adopted when it starts.
 	agentPatience = 2 * time.Second
 	agentStop     = time.Second
+	// tasksReserve is room for some hundred changes of state, in bytes.
+	tasksReserve = 512 << 10
 )
 
 // openTasks opens the agent's own record of its tasks. It is made anew if it is
@@ -44,7 +46,28 @@ func (n *Node) openTasks() (*bolt.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
+	if err := reserve(db); err != nil {
+		db.Close()
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
 	return db, nil
+}
+
+// reserve leaves free pages in the file, so that tasks can still change their
+// state on a full disk: SwarmKit's agent does not repeat a write that failed.
+func reserve(db *bolt.DB) error {
+	name := []byte("satl-reserve")
+	put := func(tx *bolt.Tx) error {
+		b, err := tx.CreateBucketIfNotExists(name)
+		if err != nil {
+			return err
+		}
+		return b.Put(name, make([]byte, tasksReserve))
+	}
+	if err := db.Update(put); err != nil {
+		return err
+	}
+	return db.Update(func(tx *bolt.Tx) error { return tx.DeleteBucket(name) })
 }
 
 // runAgent runs the agent until ctx is done. Its end closes the controllers

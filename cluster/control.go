@@ -77,3 +77,14 @@ func (c *control) RemoveNode(ctx context.Context, r *api.RemoveNodeRequest) (*ap
 	}
 	return c.Server.RemoveNode(ctx, r)
 }
+
+// RemoveNetwork keeps the ingress network, without which no port could be
+// published.
+func (c *control) RemoveNetwork(ctx context.Context, r *api.RemoveNetworkRequest) (*api.RemoveNetworkResponse, error) {
+	var network *api.Network
+	c.store.View(func(tx store.ReadTx) { network = store.GetNetwork(tx, r.NetworkID) })
+	if network != nil && network.Spec.Ingress {
+		return nil, status.Errorf(codes.FailedPrecondition, "network %s is the cluster's own and cannot be removed", network.Spec.Annotations.Name)
+	}
+	return c.Server.RemoveNetwork(ctx, r)
+}

@@ -3,17 +3,31 @@
 package cluster
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func TestServiceRuns(t *testing.T) {
 	f := newFake()
 	n := startNode(t, stateDir(t), f, nil)
-	start := time.Now()
 	s := create(t, n, replicas("web", 1))
-	awaitLive(t, n, s.ID, 1)
-	t.Log("create to RUNNING", time.Since(start))
+	x := awaitLive(t, n, s.ID, 1)[0]
+	if x.NodeID != n.NodeID() || x.Slot != 1 {
+		t.Errorf("task on node %s in slot %d", x.NodeID, x.Slot)
+	}
 	begin := time.Now()
 	if err := n.stop(); err != nil {
 		t.Fatal(err)
@@ -21,7 +35,414 @@ func TestServiceRuns(t *testing.T) {
 	if d := time.Since(begin); d > 2*time.Second {
 		t.Errorf("stopping took %v", d)
 	}
-	if c := f.called("shutdown"); c != 0 {
-		t.Errorf("%d tasks were shut down with the daemon", c)
+	if c := f.called("shutdown") + f.called("terminate") + f.called("remove"); c != 0 {
+		t.Errorf("%d tasks were touched by the daemon's stop", c)
+	}
+}
+
+// TestFreshNode: what `docker info`, `node ls` and `swarm join-token` need.
+func TestFreshNode(t *testing.T) {
+	dir := stateDir(t)
+	n := startNode(t, dir, newFake(), nil)
+	eventually(t, 5*time.Second, "node is ready", func() string { return nodeState(n, api.NodeStatus_READY) })
+	r, err := n.Control().ListNodes(t.Context(), &api.ListNodesRequest{})
+	if err != nil || len(r.Nodes) != 1 {
+		t.Fatalf("nodes %v, %v", r, err)
+	}
+	node := r.Nodes[0]
+	host, _, _ := net.SplitHostPort(n.AdvertiseAddr())
+	if m := node.ManagerStatus; m == nil || !m.Leader || m.Reachability != api.RaftMemberStatus_REACHABLE || m.Addr != n.AdvertiseAddr() {
+		t.Errorf("manager status %+v", m)
+	}
+	if node.ID != n.NodeID() || node.Role != api.NodeRoleManager || node.Status.Addr != host ||
+		node.Description.Hostname != "host" || node.Description.Engine.EngineVersion != "test" {
+		t.Errorf("node %+v", node)
+	}
+	g, err := n.Control().GetNode(t.Context(), &api.GetNodeRequest{NodeID: node.ID})
+	if err != nil || g.Node.ManagerStatus == nil {
+		t.Errorf("inspected: %v %v", g, err)
+	}
+	c, err := n.Control().ListClusters(t.Context(), &api.ListClustersRequest{})
+	if err != nil || len(c.Clusters) != 1 {
+		t.Fatal(c, err)
+	}
+	cluster := c.Clusters[0]
+	if cluster.ID != n.ClusterID() || cluster.Spec.Orchestration.TaskHistoryRetentionLimit != 5 ||
+		!strings.HasPrefix(cluster.RootCA.JoinTokens.Worker, "SWMTKN-1-") || len(cluster.RootCA.CACert) == 0 {
+		t.Errorf("cluster %+v", cluster)
+	}
+	if !n.Manager() || !n.Leader() {
+		t.Errorf("manager %v leader %v", n.Manager(), n.Leader())
+	}
+	if _, err := os.Stat(filepath.Join(dir, "certificates", "swarm-root-ca.key")); !os.IsNotExist(err) {
+		t.Errorf("the root's key is still on disk: %v", err)
+	}
+	st, err := os.Stat(filepath.Join(dir, "certificates", "swarm-node.key"))
+	if err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the node's key: %v %v", st, err)
+	}
+}
+
+func update(n *running, s *api.Service, spec api.ServiceSpec) (*api.Service, error) {
+	r, err := n.Control().UpdateService(context.Background(), &api.UpdateServiceRequest{
+		ServiceID: s.ID, ServiceVersion: &s.Meta.Version, Spec: &spec,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.Service, nil
+}
+
+func TestUpdateScaleRemove(t *testing.T) {
+	n := startNode(t, stateDir(t), newFake(), nil)
+	s := create(t, n, replicas("web", 1))
+	awaitLive(t, n, s.ID, 1)
+	s = service(n, s.ID)
+	spec := *s.Spec.Copy()
+	spec.Mode = &api.ServiceSpec_Replicated{Replicated: &api.ReplicatedService{Replicas: 4}}
+	if _, err := update(n, s, spec); err != nil {
+		t.Fatal(err)
+	}
+	awaitLive(t, n, s.ID, 4)
+	if _, err := update(n, s, spec); err == nil || !strings.Contains(err.Error(), "update out of sequence") {
+		t.Errorf("an update of an old version: %v", err)
+	}
+	old := awaitLive(t, n, s.ID, 4)
+	s = service(n, s.ID)
+	spec = *s.Spec.Copy()
+	spec.Task.GetContainer().Image = "other"
+	if _, err := update(n, s, spec); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "all tasks are new ones", func() string {
+		now := live(n, s.ID)
+		for _, x := range now {
+			if x.Spec.GetContainer().Image != "other" {
+				return "an old one runs"
+			}
+		}
+		if len(now) != 4 {
+			return fmt.Sprint(len(now))
+		}
+		return ""
+	})
+	for _, x := range old {
+		var gone *api.Task
+		n.Store().View(func(tx store.ReadTx) { gone = store.GetTask(tx, x.ID) })
+		if gone != nil && gone.Status.State <= api.TaskStateRunning {
+			t.Errorf("old task %s is %s", x.ID, gone.Status.State)
+		}
+	}
+	if _, err := n.Control().RemoveService(t.Context(), &api.RemoveServiceRequest{ServiceID: s.ID}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "all tasks are gone", func() string {
+		if left := len(tasks(n, s.ID)); left > 0 {
+			return fmt.Sprint(left, " left")
+		}
+		return ""
+	})
+}
+
+func TestPublishedPorts(t *testing.T) {
+	dir := stateDir(t)
+	n := startNode(t, dir, newFake(), nil)
+	a := create(t, n, replicas("a", 1, ingress(8080, 80), ingress(0, 81)))
+	x := awaitLive(t, n, a.ID, 1)[0]
+	if len(x.Endpoint.Ports) != 2 || x.Endpoint.Ports[0].PublishedPort != 8080 || x.Endpoint.Ports[1].PublishedPort != 30000 {
+		t.Errorf("task's ports %v", x.Endpoint.Ports)
+	}
+	if got := published(service(n, a.ID)); !reflect.DeepEqual(got, []uint32{8080, 30000}) {
+		t.Errorf("service's ports %v", got)
+	}
+	_, err := n.Control().CreateService(t.Context(), &api.CreateServiceRequest{Spec: replicas("b", 1, ingress(8080, 80))})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "port '8080' is already in use by service 'a'") {
+		t.Errorf("the same port: %v", err)
+	}
+	_, err = n.Control().CreateService(t.Context(), &api.CreateServiceRequest{Spec: replicas("b", 1, ingress(30000, 80))})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("another's automatic port: %v", err)
+	}
+	b := create(t, n, replicas("b", 1, ingress(0, 80)))
+	awaitLive(t, n, b.ID, 1)
+	// Two at a time: the API's own check sees neither.
+	n.Store().Update(func(tx store.Tx) error {
+		for _, id := range []string{"x1", "x2"} {
+			s := &api.Service{ID: id, Spec: *replicas(id, 1, ingress(9999, 80)), SpecVersion: &api.Version{}}
+			if err := store.CreateService(tx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	awaitLive(t, n, "x1", 1)
+	eventually(t, 5*time.Second, "the other's task says why it waits", func() string {
+		for _, x := range tasks(n, "x2") {
+			if x.Status.State == api.TaskStateNew && strings.Contains(x.Status.Err, "port 9999/tcp is already published by service x1") {
+				return ""
+			}
+		}
+		return fmt.Sprint(tasks(n, "x2"))
+	})
+	if _, err := n.Control().RemoveService(t.Context(), &api.RemoveServiceRequest{ServiceID: "x1"}); err != nil {
+		t.Fatal(err)
+	}
+	awaitLive(t, n, "x2", 1)
+
+	s := service(n, a.ID)
+	spec := *s.Spec.Copy()
+	spec.Endpoint.Ports = []*api.PortConfig{ingress(0, 81)}
+	if _, err := update(n, s, spec); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "the automatic port is kept, the other freed", func() string {
+		if got := published(service(n, a.ID)); !reflect.DeepEqual(got, []uint32{30000}) {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	n.stop()
+	n = startNode(t, dir, newFake(), nil)
+	if got := fmt.Sprint(published(service(n, a.ID)), published(service(n, b.ID))); got != "[30000] [30001]" {
+		t.Errorf("after a restart: %v", got)
+	}
+}
+
+func TestGlobalAndDrain(t *testing.T) {
+	f := newFake()
+	n := startNode(t, stateDir(t), f, nil)
+	spec := replicas("everywhere", 0)
+	spec.Mode = &api.ServiceSpec_Global{Global: &api.GlobalService{}}
+	global := create(t, n, spec)
+	awaitLive(t, n, global.ID, 1)
+	web := create(t, n, replicas("web", 2))
+	awaitLive(t, n, web.ID, 2)
+
+	availability := func(a api.NodeSpec_Availability) {
+		t.Helper()
+		// The dispatcher writes the node's status now and then.
+		for try := 0; ; try++ {
+			r, err := n.Control().GetNode(t.Context(), &api.GetNodeRequest{NodeID: n.NodeID()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Node.Spec.Availability = a
+			_, err = n.Control().UpdateNode(t.Context(), &api.UpdateNodeRequest{NodeID: n.NodeID(), NodeVersion: &r.Node.Meta.Version, Spec: &r.Node.Spec})
+			if err == nil {
+				return
+			}
+			if try == 5 {
+				t.Fatal(err)
+			}
+		}
+	}
+	availability(api.NodeAvailabilityDrain)
+	eventually(t, 10*time.Second, "nothing runs on a drained node", func() string {
+		if k := len(live(n, web.ID)) + len(live(n, global.ID)); k > 0 {
+			return fmt.Sprint(k, " run")
+		}
+		return ""
+	})
+	eventually(t, 10*time.Second, "all three tasks are shut down", func() string {
+		if c := f.called("shutdown"); c != 3 {
+			return fmt.Sprint(c)
+		}
+		return ""
+	})
+	availability(api.NodeAvailabilityActive)
+	awaitLive(t, n, web.ID, 2)
+	awaitLive(t, n, global.ID, 1)
+}
+
+func TestFailedTaskIsReplaced(t *testing.T) {
+	f := newFake()
+	n := startNode(t, stateDir(t), f, nil)
+	var first string
+	f.wait = func(ctx context.Context, x *api.Task) error {
+		f.mu.Lock()
+		if first == "" {
+			first = x.ID
+		}
+		fail := first == x.ID
+		f.mu.Unlock()
+		if fail {
+			return errFake
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	spec := replicas("web", 1)
+	s := create(t, n, spec)
+	eventually(t, 15*time.Second, "the failed task's successor runs", func() string {
+		all := tasks(n, s.ID)
+		for _, x := range all {
+			if x.ID == first && (x.Status.State != api.TaskStateFailed || x.Status.Err != errFake.Error()) {
+				return x.Status.String()
+			}
+		}
+		if l := live(n, s.ID); len(l) != 1 || l[0].ID == first {
+			return fmt.Sprint(len(l), " run")
+		}
+		return ""
+	})
+}
+
+func TestRoleIsKept(t *testing.T) {
+	n := startNode(t, stateDir(t), newFake(), nil)
+	r, err := n.Control().GetNode(t.Context(), &api.GetNodeRequest{NodeID: n.NodeID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Node.Spec.DesiredRole = api.NodeRoleWorker
+	_, err = n.Control().UpdateNode(t.Context(), &api.UpdateNodeRequest{NodeID: n.NodeID(), NodeVersion: &r.Node.Meta.Version, Spec: &r.Node.Spec})
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "last manager") {
+		t.Errorf("demoting: %v", err)
+	}
+	_, err = n.Control().RemoveNode(t.Context(), &api.RemoveNodeRequest{NodeID: n.NodeID(), Force: true})
+	if status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("removing: %v", err)
+	}
+	if _, err := n.Control().RemoveNode(t.Context(), &api.RemoveNodeRequest{NodeID: "none"}); status.Code(err) != codes.NotFound {
+		t.Errorf("removing nobody: %v", err)
+	}
+}
+
+func TestNetworks(t *testing.T) {
+	n := startNode(t, stateDir(t), newFake(), nil)
+	network := &api.Network{Spec: api.NetworkSpec{
+		Annotations:  api.Annotations{Name: "back"},
+		DriverConfig: &api.Driver{Name: "bridge"},
+		IPAM:         &api.IPAMOptions{Configs: []*api.IPAMConfig{{Subnet: "10.99.0.0/24"}}},
+	}}
+	if err := n.CreateNetwork(t.Context(), network); err != nil || network.ID == "" {
+		t.Fatal(err)
+	}
+	twice := network.Copy()
+	twice.ID = ""
+	if err := n.CreateNetwork(t.Context(), twice); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("the same name: %v", err)
+	}
+	spec := replicas("web", 1)
+	spec.Task.Networks = []*api.NetworkAttachmentConfig{{Target: network.ID, Aliases: []string{"www"}}}
+	s := create(t, n, spec)
+	x := awaitLive(t, n, s.ID, 1)[0]
+	if len(x.Networks) != 1 || x.Networks[0].Network.ID != network.ID || x.Networks[0].Aliases[0] != "www" {
+		t.Errorf("task's networks %v", x.Networks)
+	}
+	if err := n.RemoveNetwork(t.Context(), network.ID); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("removing a network in use: %v", err)
+	}
+	if _, err := n.Control().RemoveService(t.Context(), &api.RemoveServiceRequest{ServiceID: s.ID}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "the network can be removed", func() string {
+		if err := n.RemoveNetwork(t.Context(), network.ID); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	if err := n.RemoveNetwork(t.Context(), network.ID); status.Code(err) != codes.NotFound {
+		t.Errorf("removing it again: %v", err)
+	}
+	r, err := n.Control().ListNetworks(t.Context(), &api.ListNetworksRequest{})
+	if err != nil || len(r.Networks) != 1 || r.Networks[0].Spec.Annotations.Name != "ingress" {
+		t.Fatal(r, err)
+	}
+	if err := n.RemoveNetwork(t.Context(), r.Networks[0].ID); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("removing the ingress network: %v", err)
+	}
+}
+
+func TestLock(t *testing.T) {
+	dir := stateDir(t)
+	unlock, err := LockState(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = LockState(dir)
+	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("pid %d", os.Getpid())) || !strings.Contains(err.Error(), "--state-dir") {
+		t.Errorf("a second daemon: %v", err)
+	}
+	unlock()
+	unlock, err = LockState(dir)
+	if err != nil {
+		t.Fatalf("after the first has ended: %v", err)
+	}
+	unlock()
+}
+
+func TestListenAddressInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = Open(t.Context(), Config{StateDir: stateDir(t), ListenAddr: l.Addr().String(), Executor: newFake(), Logger: testLogger()})
+	if err == nil || !strings.Contains(err.Error(), "--listen-addr") || !strings.Contains(err.Error(), l.Addr().String()) {
+		t.Errorf("open: %v", err)
+	}
+}
+
+func TestDamagedTasksAreMadeAnew(t *testing.T) {
+	dir := stateDir(t)
+	n := startNode(t, dir, newFake(), nil)
+	s := create(t, n, replicas("web", 2))
+	awaitLive(t, n, s.ID, 2)
+	n.stop()
+	path := filepath.Join(dir, "worker", "tasks.db")
+	if err := os.WriteFile(path, []byte(strings.Repeat("garbage", 10000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := newFake()
+	n = startNode(t, dir, f, nil)
+	eventually(t, 5*time.Second, "both tasks are adopted", func() string {
+		if f.called("wait") == 2 {
+			return ""
+		}
+		return fmt.Sprint(f.called("wait"))
+	})
+	if len(tasks(n, s.ID)) != 2 || f.called("start") != 0 {
+		t.Errorf("%d tasks, %d started", len(tasks(n, s.ID)), f.called("start"))
+	}
+	if kept, _ := filepath.Glob(path + ".damaged-*"); len(kept) != 1 {
+		t.Errorf("the damaged file was not kept: %v", kept)
+	}
+}
+
+func TestDamagedStore(t *testing.T) {
+	dir := stateDir(t)
+	n := startNode(t, dir, newFake(), nil)
+	n.stop()
+	path := filepath.Join(dir, "raft", "raft.db")
+	if err := os.WriteFile(path, []byte(strings.Repeat("garbage", 10000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(t.Context(), Config{StateDir: dir, ListenAddr: "127.0.0.1:0", Executor: newFake(), Logger: testLogger()})
+	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "--force-new-cluster") {
+		t.Errorf("open: %v", err)
+	}
+}
+
+func TestAdvertiseAddr(t *testing.T) {
+	local := func() (netip.Addr, error) { return netip.MustParseAddr("10.0.0.5"), nil }
+	for _, c := range []struct{ want, listening, addr, err string }{
+		{"", "0.0.0.0:2377", "10.0.0.5:2377", ""},
+		{"", "[::]:2377", "10.0.0.5:2377", ""},
+		{"", "192.0.2.1:2377", "192.0.2.1:2377", ""},
+		{"192.0.2.9", "0.0.0.0:2377", "192.0.2.9:2377", ""},
+		{"192.0.2.9:99", "0.0.0.0:2377", "192.0.2.9:99", ""},
+		{"192.0.2.9:0", "0.0.0.0:2377", "192.0.2.9:2377", ""},
+		{"node.example:99", "0.0.0.0:2377", "node.example:99", ""},
+		{"2001:db8::1", "0.0.0.0:2377", "[2001:db8::1]:2377", ""},
+		{"0.0.0.0:99", "0.0.0.0:2377", "", "--advertise-addr"},
+	} {
+		l, err := net.ResolveTCPAddr("tcp", c.listening)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr, err := advertiseAddr(c.want, l, local)
+		if addr != c.addr || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%q on %s: %q, %v; want %q, %q", c.want, c.listening, addr, err, c.addr, c.err)
+		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
-
 )
 
 // childDir makes the test binary run a node in the directory named, create a
@@ -163,4 +162,3 @@ func sameSet(a, b []string) bool {
 	}
 	return len(a) == len(b)
 }
-

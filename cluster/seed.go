@@ -8,6 +8,7 @@ import (
 	gogotypes "github.com/gogo/protobuf/types"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/ca"
+	swarmid "github.com/moby/swarmkit/v2/identity"
 	"github.com/moby/swarmkit/v2/manager/dispatcher"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 )
@@ -16,8 +17,14 @@ import (
 // included: Docker's default.
 const taskHistoryLimit = 5
 
-// seed puts into the store what every cluster has: the cluster object with
-// its keys and join tokens, and this node. Either is made only once.
+// ingressName is the network that SwarmKit's API wants to see before it takes
+// a service with published ports. Nothing is ever attached to it: traffic is
+// redirected on each node.
+const ingressName = "ingress"
+
+// seed puts into the store what every cluster has and what is not there yet:
+// the cluster object with its keys and join tokens, this node, the ingress
+// network.
 func (n *Node) seed() error {
 	err := n.store.Update(func(tx store.Tx) error {
 		if store.GetCluster(tx, n.id.clusterID()) == nil {
@@ -26,9 +33,15 @@ func (n *Node) seed() error {
 			}
 		}
 		if store.GetNode(tx, n.id.nodeID()) == nil {
-			return store.CreateNode(tx, newManagerNode(n.id.nodeID()))
+			if err := store.CreateNode(tx, newManagerNode(n.id.nodeID())); err != nil {
+				return err
+			}
 		}
-		return nil
+		networks, err := store.FindNetworks(tx, store.ByName(ingressName))
+		if err == nil && len(networks) == 0 {
+			err = store.CreateNetwork(tx, newIngress())
+		}
+		return err
 	})
 	if err != nil {
 		return err
@@ -61,6 +74,17 @@ func newCluster(id *identity) *api.Cluster {
 				Worker:  ca.GenerateJoinToken(root, false),
 				Manager: ca.GenerateJoinToken(root, false),
 			},
+		},
+	}
+}
+
+func newIngress() *api.Network {
+	return &api.Network{
+		ID: swarmid.NewID(),
+		Spec: api.NetworkSpec{
+			Annotations:  api.Annotations{Name: ingressName},
+			DriverConfig: &api.Driver{},
+			Ingress:      true,
 		},
 	}
 }

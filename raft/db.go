@@ -6,15 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
-	"sync"
 	"time"
 
-	hraft "github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
 )
@@ -22,8 +18,6 @@ import (
 const (
 	// openTimeout bounds the wait for another process's lock on the file.
 	openTimeout = time.Second
-	// patience is the wait between two attempts to store a term or a vote.
-	patience = 250 * time.Millisecond
 )
 
 // openDB opens the log at path after it was found whole.
@@ -83,64 +77,4 @@ func setAside(path string, now time.Time) (string, error) {
 		return "", err
 	}
 	return to, nil
-}
-
-// stableStore stores terms and votes and does not take no for an answer:
-// hashicorp/raft panics when the term cannot be stored, and a full disk is no
-// reason to die. Until there is room again the node neither votes nor leads.
-type stableStore struct {
-	hraft.StableStore
-	path   string
-	log    *slog.Logger
-	closed chan struct{}
-	once   sync.Once
-
-	mu      sync.Mutex
-	trouble error // of the write that is being tried again; nil if none is
-}
-
-func newStableStore(s hraft.StableStore, path string, log *slog.Logger) *stableStore {
-	return &stableStore{StableStore: s, path: path, log: log, closed: make(chan struct{})}
-}
-
-// close makes every waiting caller end its goroutine: whatever it was about to
-// do must not happen without what it wanted to store.
-func (s *stableStore) close() { s.once.Do(func() { close(s.closed) }) }
-
-func (s *stableStore) Set(key, val []byte) error {
-	return s.insist(func() error { return s.StableStore.Set(key, val) })
-}
-
-func (s *stableStore) SetUint64(key []byte, val uint64) error {
-	return s.insist(func() error { return s.StableStore.SetUint64(key, val) })
-}
-
-// Trouble is what keeps the store from being written right now, or nil.
-func (s *stableStore) Trouble() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.trouble
-}
-
-func (s *stableStore) insist(write func() error) error {
-	for n := 0; ; n++ {
-		err := write()
-		s.mu.Lock()
-		s.trouble = err
-		s.mu.Unlock()
-		if err == nil {
-			if n > 0 {
-				s.log.Info("the cluster store can be written again", "file", s.path)
-			}
-			return nil
-		}
-		if n == 0 {
-			s.log.Error("the cluster store cannot be written; waiting until it can", "file", s.path, "error", err)
-		}
-		select {
-		case <-s.closed:
-			runtime.Goexit()
-		case <-time.After(patience):
-		}
-	}
 }

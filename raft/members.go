@@ -47,7 +47,7 @@ func (n *Node) Leads() bool { return n.fsm.leads() }
 // Trouble is what keeps this node from leading, if it is its own state
 // directory; nil otherwise.
 func (n *Node) Trouble() error {
-	if err := n.stable.Trouble(); err != nil {
+	if err := n.disk.Trouble(); err != nil {
 		return &WriteError{Reason: ErrStorage, Cause: err}
 	}
 	return nil

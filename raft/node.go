@@ -111,7 +111,7 @@ type Node struct {
 	fsm       *fsm
 	store     *store.MemoryStore
 	db        *raftboltdb.BoltStore
-	stable    *stableStore
+	disk      *patientStore
 	snaps     hraft.SnapshotStore
 	raft      *hraft.Raft
 	leader    chan bool // every change of this node's leadership, in order
@@ -205,7 +205,7 @@ func (n *Node) newRaft() (r *hraft.Raft, err error) {
 			r, err = nil, fmt.Errorf("%v", p)
 		}
 	}()
-	return hraft.NewRaft(n.raftConfig(n.leader), n.fsm, n.logStore(), n.stable, n.snaps, n.transport)
+	return hraft.NewRaft(n.raftConfig(n.leader), n.fsm, n.logStore(), n.disk, n.snaps, n.transport)
 }
 
 func (n *Node) raftConfig(notify chan<- bool) *hraft.Config {
@@ -225,9 +225,9 @@ func (n *Node) raftConfig(notify chan<- bool) *hraft.Config {
 // logStore keeps the newest entries in memory: they are read back right after
 // they were written.
 func (n *Node) logStore() hraft.LogStore {
-	cache, err := hraft.NewLogCache(128, n.db)
+	cache, err := hraft.NewLogCache(128, n.disk)
 	if err != nil {
-		return n.db // only a capacity below 1 is an error
+		return n.disk // only a capacity below 1 is an error
 	}
 	return cache
 }
@@ -257,8 +257,25 @@ func (n *Node) openStores() error {
 	if err != nil {
 		return err
 	}
-	n.stable = newStableStore(n.db, path, n.log)
-	return nil
+	n.disk = newPatientStore(n.db, path, n.log)
+	return n.alignTerm()
+}
+
+// alignTerm gives a new log beside old snapshots (the old log was lost or set
+// aside) the snapshots' term: terms must never go back.
+func (n *Node) alignTerm() error {
+	list, err := n.snaps.List()
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	term, err := n.db.GetUint64([]byte("CurrentTerm"))
+	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		return err
+	}
+	if term >= list[0].Term {
+		return nil
+	}
+	return n.db.SetUint64([]byte("CurrentTerm"), list[0].Term)
 }
 
 func (n *Node) openTransport() error {
@@ -310,22 +327,6 @@ func (n *Node) bootstrap() error {
 // throw-away store: hashicorp/raft's recovery leaves its FSM in an undefined
 // state.
 func (n *Node) forceNewCluster() error {
-	list, err := n.snaps.List()
-	if err != nil {
-		return err
-	}
-	if len(list) > 0 {
-		// A new log knows no term; the content has one.
-		term, err := n.db.GetUint64([]byte("CurrentTerm"))
-		if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
-			return err
-		}
-		if term < list[0].Term {
-			if err := n.db.SetUint64([]byte("CurrentTerm"), list[0].Term); err != nil {
-				return err
-			}
-		}
-	}
 	scratch := newFSM(n.log)
 	scratch.store = store.NewMemoryStore(nil)
 	defer scratch.store.Close()
@@ -472,8 +473,8 @@ func (n *Node) Close() error {
 
 func (n *Node) release() error {
 	var err error
-	if n.stable != nil {
-		n.stable.close()
+	if n.disk != nil {
+		n.disk.close()
 	}
 	if n.raft != nil {
 		if n.observer != nil {

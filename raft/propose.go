@@ -22,7 +22,7 @@ var _ state.Proposer = (*Node)(nil)
 // error); then commit was not called and never will be.
 func (n *Node) ProposeValue(ctx context.Context, actions []api.StoreAction, commit func()) error {
 	p, err := n.fsm.register(requestID(), commit)
-	if trouble := n.stable.Trouble(); err != nil && trouble != nil {
+	if trouble := n.disk.Trouble(); err != nil && trouble != nil {
 		return &WriteError{Reason: ErrStorage, Cause: trouble}
 	}
 	if err != nil {
