@@ -3,6 +3,14 @@
 // Package traffic decides which tasks may be reached: the one predicate for
 // redirect pools and for DNS, recomputed whole at each change. It feeds a
 // Redirector (nft or pf) and answers names; it knows nothing of why.
+//
+// A Table holds the members of this node. Names are answered from it directly,
+// so a change is in DNS at once; Run is the one loop that brings the packet
+// filter there: it computes the whole set of pools (Plan), writes it whole,
+// tries again when that failed, audits what is there and now and then asserts
+// it all again (DESIGN.md, section 5). A pool exists, and refuses connections,
+// as long as a member publishes its port, be it starting or draining: a port
+// that is published never falls through to whatever else listens on the host.
 package traffic
 
 import (
@@ -42,8 +50,12 @@ type Member struct {
 
 	// Serving is the predicate: observed RUNNING, desired RUNNING, not
 	// withdrawn (DESIGN.md section 5). A starting member resolves others but
-	// is listed by no name of its service.
+	// is listed by no name of its service. Without Process it counts for nothing.
 	Serving bool
+	// Unhealthy is true of a member that is RUNNING, is to go on running, and
+	// is out of traffic for its health alone: whom FailOpen may fall back on.
+	// Starting and draining members are not (cases/pool.md, pool-8).
+	Unhealthy bool
 	// Process is true while the main process lives: established TCP flows to
 	// a withdrawn member are left alone until it ends (cases/pool.md, pool-2).
 	Process bool
@@ -63,6 +75,8 @@ type Redirector interface {
 	// Clear removes our table or anchors' rules altogether.
 	Clear(ctx context.Context) error
 }
+
+var _ Traffic = (*Table)(nil)
 
 // Traffic is what the executor uses of this package; *Table implements it.
 type Traffic interface {

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package traffic
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// notReadyPrefix heads the name that lists the tasks of a service one by one,
+// as Docker's swarm has it.
+const tasksPrefix = "tasks."
+
+// shortID is how many characters of a container's ID name it.
+const shortID = 12
+
+// Lookup implements dns.Names. Names and who answers to them:
+//
+//	SERVICE, an alias         the members that serve
+//	tasks.SERVICE             the same; with NotReadyNames the starting ones too
+//	CONTAINER, SERVICE.SLOT,
+//	the ID's first 12         that container while its process runs
+//
+// A service's name goes before an alias and that before a container's. An
+// asker that is no member, as the host, sees every network.
+func (t *Table) Lookup(asker netip.Addr, name string) (addrs []netip.Addr, known bool) {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen, member := t.networksOf(asker)
+	var best match
+	for _, r := range t.members {
+		for _, e := range r.Endpoints {
+			if member && !seen[e.NetworkID] {
+				continue
+			}
+			kind := r.answersTo(e, name)
+			if kind == noMatch || best != noMatch && kind > best {
+				continue
+			}
+			if kind < best || best == noMatch {
+				best, addrs = kind, nil
+			}
+			if r.listed(kind) {
+				addrs = append(addrs, e.Addr)
+			}
+		}
+	}
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	if best == noMatch && t.cfg.Known != nil {
+		return nil, t.cfg.Known(strings.TrimPrefix(name, tasksPrefix))
+	}
+	return slices.Compact(addrs), best != noMatch
+}
+
+// match says as what a member answers to a name; the smaller one wins.
+type match int
+
+const (
+	noMatch match = iota
+	byService
+	byTasks
+	byAlias
+	byContainer
+)
+
+func (r *record) answersTo(e Endpoint, name string) match {
+	if r.ServiceName != "" {
+		service := strings.ToLower(r.ServiceName)
+		if name == service {
+			return byService
+		}
+		if rest, ok := strings.CutPrefix(name, tasksPrefix); ok && rest == service {
+			return byTasks
+		}
+	}
+	for _, a := range e.Aliases {
+		if strings.EqualFold(a, name) {
+			return byAlias
+		}
+	}
+	switch {
+	case strings.EqualFold(r.Name, name),
+		len(r.ContainerID) >= shortID && r.ContainerID[:shortID] == name,
+		r.ServiceName != "" && r.Slot > 0 && name == strings.ToLower(r.ServiceName)+"."+strconv.FormatUint(r.Slot, 10):
+		return byContainer
+	}
+	return noMatch
+}
+
+// listed tells whether the member's address is in the answer.
+func (r *record) listed(kind match) bool {
+	switch kind {
+	case byTasks:
+		return r.serves() || r.NotReadyNames && r.starting()
+	case byContainer:
+		return r.Process
+	default:
+		return r.serves()
+	}
+}
+
+// networksOf tells the networks of the member with the address.
+func (t *Table) networksOf(asker netip.Addr) (networks map[string]bool, member bool) {
+	networks = make(map[string]bool)
+	for _, r := range t.members {
+		if !r.has(asker) {
+			continue
+		}
+		member = true
+		for _, e := range r.Endpoints {
+			networks[e.NetworkID] = true
+		}
+	}
+	return networks, member
+}
+
+func (r *record) has(addr netip.Addr) bool {
+	return slices.ContainsFunc(r.Endpoints, func(e Endpoint) bool { return e.Addr == addr })
+}
+
+// Reverse implements dns.Names.
+func (t *Table) Reverse(addr netip.Addr) (name string, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.members {
+		if r.Process && r.has(addr) {
+			return r.Name, true
+		}
+	}
+	return "", false
+}
