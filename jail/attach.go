@@ -21,14 +21,16 @@ func (m *Manager) Attach(ctx context.Context, id string, stdin io.Reader, stdout
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// In this order: nothing falls between the end of what was and the first nudge.
+	// "From now on" is from here: before anything that takes time, as the
+	// client that attached may have the container started next. What comes
+	// until the shim is asked for nudges is read before the first one.
 	r := logfile.NewReader(m.dir.Logs(id))
 	defer r.Close()
-	nudges, more, err := m.follow(ctx, id)
-	if err != nil {
+	if err := r.SkipToEnd(); err != nil {
 		return fmt.Errorf("attach to container %s: %w", id, err)
 	}
-	if err := r.SkipToEnd(); err != nil {
+	nudges, more, err := m.follow(ctx, id)
+	if err != nil {
 		return fmt.Errorf("attach to container %s: %w", id, err)
 	}
 	if stdin != nil {

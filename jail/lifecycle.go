@@ -329,11 +329,12 @@ func (m *Manager) awaitExit(ctx context.Context, id string) error {
 		select {
 		case <-nudges:
 		case <-tick.C:
-			// The shim reaps within a moment; after a second it will not.
+			// The shim reaps within a moment and takes at most some seconds
+			// for the rest of the output; later it will not.
 			if _, live, err := m.live(id); err != nil {
 				return err
 			} else if !live {
-				if gone++; gone > 20 {
+				if gone++; gone > 100 {
 					return nil
 				}
 			}

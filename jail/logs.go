@@ -150,8 +150,8 @@ func (m *Manager) countLines(ctx context.Context, id string, q LogQuery) (n int,
 	var lines logfile.Lines
 	count := q.filter(func(LogLine) error { n++; return nil })
 	err = drain(ctx, r, func(p logfile.Piece) error { return lines.Add(p, count) })
-	if err == nil && !q.Follow { // an unfinished line is shown only without Follow, and at the end
-		err = lines.Flush(false, count)
+	if _, live, lerr := m.live(id); err == nil && !(q.Follow && lerr == nil && live) {
+		err = lines.Flush(false, count) // who follows a running one is not shown an unfinished line now
 	}
 	return n, logsEnd(err)
 }

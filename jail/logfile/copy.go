@@ -52,3 +52,9 @@ func read(fd int, p []byte) (int, error) {
 		return n, err
 	}
 }
+
+// waits tells whether there is something to read; true also when in doubt.
+func waits(fd int) bool {
+	n, err := unix.IoctlGetInt(fd, fionread)
+	return err != nil || n > 0
+}

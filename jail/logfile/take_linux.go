@@ -19,7 +19,7 @@ const takeMax = 64 << 10
 func (w *Writer) Take(fd int, s Stream) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f, err := w.room(s)
+	f, err := w.room(s, waits(fd))
 	if err != nil {
 		return 0, err
 	}

@@ -10,7 +10,7 @@ package logfile
 func (w *Writer) Take(fd int, s Stream) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, err := w.room(s); err != nil {
+	if _, err := w.room(s, waits(fd)); err != nil {
 		return 0, err
 	}
 	return w.copy(fd, s)

@@ -111,9 +111,10 @@ func (w *Writer) note(s Stream, n int64, now time.Time) error {
 	return nil
 }
 
-// room returns the file of s, after beginning the next segment if this one is full.
-func (w *Writer) room(s Stream) (*os.File, error) {
-	if w.size[Stdout]+w.size[Stderr] >= w.maxSize {
+// room returns the file of s, after beginning the next segment if this one is
+// full and there is something to write.
+func (w *Writer) room(s Stream, some bool) (*os.File, error) {
+	if some && w.size[Stdout]+w.size[Stderr] >= w.maxSize {
 		if err := w.rotate(); err != nil {
 			return nil, err
 		}
@@ -163,7 +164,7 @@ func (w *Writer) rotate() error {
 func (w *Writer) Write(s Stream, p []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	f, err := w.room(s)
+	f, err := w.room(s, true)
 	if err != nil {
 		return err
 	}

@@ -26,8 +26,8 @@ type container struct {
 	init Init
 	log  *logfile.Writer
 
-	ended   chan struct{} // closed when the exit is written down
-	drained chan struct{} // closed when all output is in the log
+	ended   chan struct{} // closed when the first process has ended
+	drained chan struct{} // closed when all output is in the log, and the exit for all to see
 	pumps   sync.WaitGroup
 
 	mu        sync.Mutex
@@ -143,7 +143,6 @@ func (c *container) finish() {
 	}
 	c.closeFiles()
 	c.log.Close()
-	close(c.drained)
 }
 
 func (c *container) closeFiles() {

@@ -62,7 +62,7 @@ func (s *server) create(id string, req CreateRequest) (pid int, err error) {
 	}
 	status := s.reaper.claim(pid)
 	s.add(c)
-	go s.watch(c, func() Exit { return Exit{Code: code(<-status)} })
+	go s.watch(c, func() Exit { return c.exit(code(<-status)) })
 	return pid, nil
 }
 

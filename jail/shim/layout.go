@@ -93,6 +93,26 @@ func (d Dir) WriteExit(id string, e Exit) error {
 	return writeJSON(d.file(id, "exit.json"), e)
 }
 
+// endedName is the exit before the output that came before it is in the log.
+const endedName = "ended.json"
+
+func (d Dir) writeEnded(id string, e Exit) error {
+	return writeJSON(d.file(id, endedName), e)
+}
+
+func (d Dir) readEnded(id string) (v Exit, ok bool, err error) {
+	ok, err = readJSON(d.file(id, endedName), &v)
+	return v, ok, err
+}
+
+// publishEnded makes it the exit, unless the daemon wrote down another.
+func (d Dir) publishEnded(id string) error {
+	if _, ok, err := d.ReadExit(id); ok || err != nil {
+		return err
+	}
+	return os.Rename(d.file(id, endedName), d.file(id, "exit.json"))
+}
+
 func readJSON(path string, v any) (bool, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

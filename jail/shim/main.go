@@ -65,7 +65,7 @@ func run(ctx context.Context, dir Dir) (err error) {
 		return fmt.Errorf("shim: %w", err)
 	}
 	defer lock.Close()
-	if err := takeLock(lock, 5*time.Second); err != nil {
+	if err := takeLock(lock, 2*time.Second); err != nil {
 		return fmt.Errorf("shim: another one runs in %s: %w", dir, err)
 	}
 	if err := becomeReaper(); err != nil {
@@ -155,6 +155,15 @@ func (s *server) adoptOne(id string) error {
 		}
 	}
 	s.add(c)
-	go s.watch(c, func() Exit { return Exit{Code: waitStranger(init.Pid, init.Ticks)} })
+	ended, known, err := s.dir.readEnded(id)
+	if err != nil {
+		complain("container %s: %v", id, err)
+	}
+	go s.watch(c, func() Exit {
+		if known {
+			return ended
+		}
+		return c.exit(waitStranger(init.Pid, init.Ticks))
+	})
 	return nil
 }

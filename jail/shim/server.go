@@ -206,33 +206,43 @@ func reply(w io.Writer, resp response, err error) {
 	}
 }
 
-// watch waits for a container's end, writes it down and tells.
+// watch waits for a container's end, writes it down and tells: the status at
+// once, so that it is not lost with us, and the exit, for others to see, when
+// all output is in the log.
 func (s *server) watch(c *container, wait func() Exit) {
 	e := wait()
-	e.At = time.Now()
-	if c.init.OOMFile != "" {
-		e.OOMKilled = oomKilled(c.init.OOMFile)
-	}
-	for try := 0; ; try++ {
-		err := s.dir.WriteExit(c.id, e)
-		if err == nil || errors.Is(err, os.ErrNotExist) { // its directory was removed: nobody wants to know
-			break
-		}
-		if try%60 == 0 {
-			complain("container %s: ended with %d: %v", c.id, e.Code, err)
-		}
-		time.Sleep(time.Second) // a full disk: the status is kept until there is room
-	}
+	s.insist(c, func() error { return s.dir.writeEnded(c.id, e) })
 	close(c.ended)
+	c.finish()
+	s.insist(c, func() error { return s.dir.publishEnded(c.id) })
+	close(c.drained)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for ch := range s.listeners {
 		select {
 		case ch <- c.id:
 		default: // it does not read: it finds the file when it asks
 		}
 	}
-	s.mu.Unlock()
-	c.finish()
+}
+
+// insist repeats a write until the disk has room for it.
+func (s *server) insist(c *container, write func() error) {
+	for try := 0; ; try++ {
+		err := write()
+		if err == nil || errors.Is(err, os.ErrNotExist) { // its directory was removed: nobody wants to know
+			return
+		}
+		if try%60 == 0 {
+			complain("container %s: %v", c.id, err)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// exit makes an Exit of a status seen now.
+func (c *container) exit(code int) Exit {
+	return Exit{Code: code, At: time.Now(), OOMKilled: c.init.OOMFile != "" && oomKilled(c.init.OOMFile)}
 }
 
 // forget lets go of a container that has ended, with its output drained.

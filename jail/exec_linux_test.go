@@ -215,7 +215,13 @@ func TestAttachStdin(t *testing.T) {
 	big := strings.Repeat("x", 1<<20) + "\n"
 	var out, errs bytes.Buffer
 	attached := make(chan error, 1)
-	go func() { attached <- n.Attach(ctx, s.ID, strings.NewReader(big), &out, &errs) }()
+	reading := make(chan struct{}) // its stdin is read: it is attached
+	in := io.MultiReader(readerFunc(func([]byte) (int, error) {
+		close(reading)
+		return 0, io.EOF
+	}), strings.NewReader(big))
+	go func() { attached <- n.Attach(ctx, s.ID, in, &out, &errs) }()
+	<-reading
 	if _, err := n.Start(ctx, s.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -229,3 +235,7 @@ func TestAttachStdin(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
