@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package dns answers names of services and containers to the tasks of this
-// node, and forwards every other question to the host's resolvers.
+// node, and forwards every other question to the host's resolvers. Who has
+// which name it asks of Names; it remembers no answer.
+//
+// Our names are answered for A (shuffled, TTL at most 5 s); every other type,
+// and a name that nobody answers to now, gets NOERROR without data and a SOA
+// (RFC 2308). Addresses of ours have a PTR. All else goes to the resolvers of
+// /etc/resolv.conf, read again when it changes, over the transport that the
+// asker used.
 package dns
 
 import "net/netip"

@@ -1,0 +1,575 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"satld/network/nettest"
+)
+
+// fakeNames is a table of names; asking from 127.0.0.9 shows none.
+type fakeNames struct {
+	names   map[string][]netip.Addr
+	reverse map[netip.Addr]string
+}
+
+func (f fakeNames) Lookup(asker netip.Addr, name string) ([]netip.Addr, bool) {
+	if asker == netip.MustParseAddr("127.0.0.9") {
+		return nil, false
+	}
+	a, ok := f.names[name]
+	return slices.Clone(a), ok
+}
+
+func (f fakeNames) Reverse(a netip.Addr) (string, bool) { n, ok := f.reverse[a]; return n, ok }
+
+func addrs(n int) (out []netip.Addr) {
+	for i := range n {
+		out = append(out, netip.AddrFrom4([4]byte{10, 88, byte(i >> 8), byte(i + 2)}))
+	}
+	return out
+}
+
+var names = fakeNames{
+	names: map[string][]netip.Addr{
+		"web": addrs(3), "tasks.web": addrs(3), "web.1": addrs(1), "down": nil, "many": addrs(100), "web.1.abcdef": addrs(1),
+	},
+	reverse: map[netip.Addr]string{addrs(1)[0]: "web.1.abcdef"},
+}
+
+// upstream is a resolver on an address of loopback.
+type upstream struct {
+	addr  netip.AddrPort
+	asked atomic.Int64
+	tcp   atomic.Int64
+}
+
+func newUpstream(t testing.TB, ip string, answer func(w dns.ResponseWriter, r *dns.Msg)) *upstream {
+	t.Helper()
+	u := &upstream{addr: netip.AddrPortFrom(netip.MustParseAddr(ip), 53)}
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+		u.asked.Add(1)
+		if _, tcp := w.RemoteAddr().(*net.TCPAddr); tcp {
+			u.tcp.Add(1)
+		}
+		answer(w, r)
+	})
+	for _, network := range []string{"udp", "tcp"} {
+		up := make(chan struct{})
+		srv := &dns.Server{Addr: u.addr.String(), Net: network, Handler: handler, NotifyStartedFunc: func() { close(up) }}
+		go func() {
+			if err := srv.ListenAndServe(); err != nil {
+				panic(err)
+			}
+		}()
+		<-up
+		t.Cleanup(func() { _ = srv.Shutdown() })
+	}
+	return u
+}
+
+// example answers every A question with 192.0.2.80 and says NXDOMAIN to names
+// under .invalid.
+func example(w dns.ResponseWriter, r *dns.Msg) {
+	m := new(dns.Msg).SetReply(r)
+	switch {
+	case strings.HasSuffix(r.Question[0].Name, "invalid."):
+		m.Rcode = dns.RcodeNameError
+	case r.Question[0].Qtype == dns.TypeA:
+		rr, _ := dns.NewRR(r.Question[0].Name + " 300 IN A 192.0.2.80")
+		m.Answer = []dns.RR{rr}
+	}
+	_ = w.WriteMsg(m)
+}
+
+var place = netip.MustParseAddrPort("127.0.0.1:53")
+
+func start(t testing.TB, cfg Config, places ...Listen) *Server {
+	t.Helper()
+	nettest.Require(t)
+	if cfg.ResolvConf == "" {
+		cfg.ResolvConf = filepath.Join(t.TempDir(), "none")
+	}
+	if len(places) == 0 {
+		places = []Listen{{Addr: place}}
+	}
+	s := New(names, cfg)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() { stop(); nettest.Must(t, <-done) })
+	nettest.Must(t, s.Set(places))
+	return s
+}
+
+func ask(t testing.TB, network, server, name string, qtype uint16, change ...func(*dns.Msg)) *dns.Msg {
+	t.Helper()
+	q := new(dns.Msg)
+	q.SetQuestion(name, qtype)
+	for _, c := range change {
+		c(q)
+	}
+	c := &dns.Client{Net: network, Timeout: 6 * time.Second}
+	r, _, err := c.Exchange(q, server)
+	if err != nil {
+		t.Fatalf("%s %s: %v", name, dns.TypeToString[qtype], err)
+	}
+	if r.Id != q.Id {
+		t.Errorf("%s: answer to another question", name)
+	}
+	return r
+}
+
+func answers(r *dns.Msg) (out []string) {
+	for _, rr := range r.Answer {
+		switch rr := rr.(type) {
+		case *dns.A:
+			out = append(out, rr.A.String())
+		case *dns.PTR:
+			out = append(out, rr.Ptr)
+		default:
+			out = append(out, rr.String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestAnswers(t *testing.T) {
+	up := newUpstream(t, "127.0.0.53", example)
+	start(t, Config{Upstreams: []netip.AddrPort{up.addr}})
+	three := []string{"10.88.0.2", "10.88.0.3", "10.88.0.4"}
+	for _, c := range []struct {
+		name  string
+		qtype uint16
+		rcode int
+		want  []string
+		soa   bool
+		ours  bool
+	}{
+		{"web.", dns.TypeA, dns.RcodeSuccess, three, false, true},
+		{"WeB.", dns.TypeA, dns.RcodeSuccess, three, false, true},
+		{"tasks.web.", dns.TypeA, dns.RcodeSuccess, three, false, true},
+		{"web.1.", dns.TypeA, dns.RcodeSuccess, three[:1], false, true},
+		{"web.", dns.TypeAAAA, dns.RcodeSuccess, nil, true, true},
+		{"web.", dns.TypeANY, dns.RcodeSuccess, nil, true, true},
+		{"web.", dns.TypeMX, dns.RcodeSuccess, nil, true, true},
+		{"down.", dns.TypeA, dns.RcodeSuccess, nil, true, true},
+		{"down.", dns.TypeAAAA, dns.RcodeSuccess, nil, true, true},
+		{"2.0.88.10.in-addr.arpa.", dns.TypePTR, dns.RcodeSuccess, []string{"web.1.abcdef."}, false, true},
+		{"2.0.88.10.in-addr.arpa.", dns.TypeA, dns.RcodeSuccess, nil, true, true},
+		{"9.0.88.10.in-addr.arpa.", dns.TypePTR, dns.RcodeSuccess, nil, false, false},
+		{"x.0.88.10.in-addr.arpa.", dns.TypePTR, dns.RcodeSuccess, nil, false, false},
+		{"web.example.com.", dns.TypeA, dns.RcodeSuccess, []string{"192.0.2.80"}, false, false},
+		{"other.", dns.TypeA, dns.RcodeSuccess, []string{"192.0.2.80"}, false, false},
+		{"no.invalid.", dns.TypeA, dns.RcodeNameError, nil, false, false},
+		{".", dns.TypeNS, dns.RcodeSuccess, nil, false, false},
+	} {
+		for _, network := range []string{"udp", "tcp"} {
+			before := up.asked.Load()
+			r := ask(t, network, place.String(), c.name, c.qtype)
+			what := fmt.Sprintf("%s %s %s", network, c.name, dns.TypeToString[c.qtype])
+			if r.Rcode != c.rcode || !slices.Equal(answers(r), c.want) {
+				t.Errorf("%s: %s %v", what, dns.RcodeToString[r.Rcode], answers(r))
+			}
+			if ours := up.asked.Load() == before; ours != c.ours || r.Authoritative != c.ours || !r.RecursionAvailable && c.ours {
+				t.Errorf("%s: ours: %t, %s", what, ours, r)
+			}
+			if c.soa {
+				if len(r.Ns) != 1 || r.Ns[0].(*dns.SOA).Minttl > 5 || r.Ns[0].Header().Ttl > 5 {
+					t.Errorf("%s: no SOA with a short TTL: %v", what, r.Ns)
+				}
+			}
+			for _, rr := range r.Answer {
+				if c.ours && (rr.Header().Ttl > 5 || rr.Header().Ttl == 0 || rr.Header().Name != c.name) {
+					t.Errorf("%s: %s", what, rr)
+				}
+			}
+		}
+	}
+	if up.tcp.Load() == 0 || up.tcp.Load() == up.asked.Load() {
+		t.Errorf("%d of %d questions forwarded over TCP", up.tcp.Load(), up.asked.Load())
+	}
+}
+
+func TestShuffled(t *testing.T) {
+	start(t, Config{})
+	first := map[string]int{}
+	for range 200 {
+		r := ask(t, "udp", place.String(), "web.", dns.TypeA)
+		first[r.Answer[0].(*dns.A).A.String()]++
+	}
+	for a, n := range first {
+		if len(first) != 3 || n < 30 {
+			t.Errorf("%s is first %d times of 200: %v", a, n, first)
+		}
+	}
+}
+
+func TestTruncation(t *testing.T) {
+	start(t, Config{})
+	r := ask(t, "udp", place.String(), "many.", dns.TypeA)
+	r.Compress = true // as it came
+	if !r.Truncated || len(r.Answer) == 0 || r.Len() > dns.MinMsgSize {
+		t.Errorf("plain UDP: TC %t, %d answers, %d bytes", r.Truncated, len(r.Answer), r.Len())
+	}
+	edns := func(m *dns.Msg) { m.SetEdns0(4096, true) }
+	r = ask(t, "udp", place.String(), "many.", dns.TypeA, edns)
+	if r.Truncated || len(r.Answer) != 100 {
+		t.Errorf("EDNS: TC %t, %d answers", r.Truncated, len(r.Answer))
+	}
+	if opt := r.IsEdns0(); opt == nil || opt.UDPSize() != udpSize {
+		t.Errorf("EDNS in the answer: %v", opt)
+	}
+	r = ask(t, "tcp", place.String(), "many.", dns.TypeA)
+	if r.Truncated || len(r.Answer) != 100 || r.IsEdns0() != nil {
+		t.Errorf("TCP: TC %t, %d answers", r.Truncated, len(r.Answer))
+	}
+}
+
+func TestRefused(t *testing.T) {
+	up := newUpstream(t, "127.0.0.53", example)
+	s := start(t, Config{Upstreams: []netip.AddrPort{up.addr}}, Listen{Addr: place, Subnet: netip.MustParsePrefix("10.88.0.0/20")})
+	for _, c := range []struct {
+		what   string
+		change func(*dns.Msg)
+		want   int
+	}{
+		{"notify", func(m *dns.Msg) { m.Opcode = dns.OpcodeNotify }, dns.RcodeNotImplemented},
+		{"chaos", func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS }, dns.RcodeRefused},
+		{"EDNS 1", func(m *dns.Msg) { m.SetEdns0(1232, false); m.IsEdns0().SetVersion(1) }, dns.RcodeBadVers},
+	} {
+		if r := ask(t, "udp", place.String(), "web.", dns.TypeA, c.change); r.Rcode != c.want {
+			t.Errorf("%s: %s", c.what, dns.RcodeToString[r.Rcode])
+		}
+	}
+	if up.asked.Load() > 0 {
+		t.Error("forwarded")
+	}
+	// Two questions: a message that our client library does not even send.
+	q := new(dns.Msg)
+	q.SetQuestion("web.", dns.TypeA)
+	q.Question = append(q.Question, q.Question[0])
+	w := &writer{from: &net.UDPAddr{IP: net.IPv4(10, 88, 0, 2), Port: 9}}
+	s.serve(w, q, Listen{Addr: place})
+	if w.got.Rcode != dns.RcodeFormatError {
+		t.Errorf("two questions: %v", w.got)
+	}
+	// A neighbour of the host that made itself a route.
+	q.Question = q.Question[:1]
+	for from, want := range map[string]int{"192.0.2.9": dns.RcodeRefused, "10.88.0.2": dns.RcodeSuccess, "127.0.0.1": dns.RcodeSuccess} {
+		w = &writer{from: &net.UDPAddr{IP: net.ParseIP(from), Port: 9}}
+		s.serve(w, q, Listen{Addr: place, Subnet: netip.MustParsePrefix("10.88.0.0/20")})
+		if w.got.Rcode != want {
+			t.Errorf("from %s: %s", from, dns.RcodeToString[w.got.Rcode])
+		}
+	}
+	// An answer is not a question.
+	q.Response = true
+	w = &writer{from: &net.UDPAddr{IP: net.IPv4(10, 88, 0, 2)}}
+	s.serve(w, q, Listen{Addr: place})
+	if w.got != nil {
+		t.Error("an answer is answered")
+	}
+}
+
+// writer is a client in memory.
+type writer struct {
+	dns.ResponseWriter
+	from net.Addr
+	got  *dns.Msg
+}
+
+func (w *writer) RemoteAddr() net.Addr        { return w.from }
+func (w *writer) WriteMsg(m *dns.Msg) error   { w.got = m; return nil }
+func (w *writer) Write(b []byte) (int, error) { return len(b), nil }
+
+func TestForwardFindsOneThatAnswers(t *testing.T) {
+	silent := newUpstream(t, "127.0.0.51", func(dns.ResponseWriter, *dns.Msg) {})
+	broken := newUpstream(t, "127.0.0.52", func(w dns.ResponseWriter, r *dns.Msg) {
+		_ = w.WriteMsg(new(dns.Msg).SetRcode(r, dns.RcodeServerFailure))
+	})
+	liar := newUpstream(t, "127.0.0.54", func(w dns.ResponseWriter, r *dns.Msg) {
+		m := new(dns.Msg).SetReply(r)
+		m.Question[0].Name = "elsewhere."
+		_ = w.WriteMsg(m)
+	})
+	good := newUpstream(t, "127.0.0.53", example)
+	nobody := netip.MustParseAddrPort("127.0.0.77:53")
+	start(t, Config{Upstreams: []netip.AddrPort{nobody, silent.addr, broken.addr, liar.addr, good.addr}})
+	begin := time.Now()
+	if r := ask(t, "udp", place.String(), "example.com.", dns.TypeA); r.Rcode != dns.RcodeSuccess || len(r.Answer) != 1 {
+		t.Errorf("%s", r)
+	}
+	if took := time.Since(begin); took > 2*upstreamTimeout {
+		t.Errorf("took %s", took)
+	}
+}
+
+func TestForwardGivesUp(t *testing.T) {
+	var silent []netip.AddrPort
+	for i := range 5 {
+		silent = append(silent, newUpstream(t, fmt.Sprintf("127.0.0.%d", 60+i), func(dns.ResponseWriter, *dns.Msg) {}).addr)
+	}
+	start(t, Config{Upstreams: silent})
+	begin := time.Now()
+	r := ask(t, "udp", place.String(), "example.com.", dns.TypeA)
+	if took := time.Since(begin); r.Rcode != dns.RcodeServerFailure || took > 5*time.Second {
+		t.Errorf("%s after %s", dns.RcodeToString[r.Rcode], took)
+	}
+}
+
+func TestNoUpstream(t *testing.T) {
+	start(t, Config{})
+	for name, want := range map[string]int{"nobody.": dns.RcodeNameError, "example.com.": dns.RcodeServerFailure} {
+		r := ask(t, "udp", place.String(), name, dns.TypeA)
+		if r.Rcode != want {
+			t.Errorf("%s: %s", name, dns.RcodeToString[r.Rcode])
+		}
+		if want == dns.RcodeNameError && len(r.Ns) != 1 {
+			t.Errorf("%s: no SOA", name)
+		}
+	}
+}
+
+// TestNeverAsksItself: a host whose resolv.conf names our own address.
+func TestNeverAsksItself(t *testing.T) {
+	conf := filepath.Join(t.TempDir(), "resolv.conf")
+	nettest.Must(t, os.WriteFile(conf, []byte("nameserver 127.0.0.1\n"), 0o644))
+	start(t, Config{ResolvConf: conf})
+	begin := time.Now()
+	if r := ask(t, "udp", place.String(), "example.com.", dns.TypeA); r.Rcode != dns.RcodeServerFailure || time.Since(begin) > time.Second {
+		t.Errorf("%s after %s", dns.RcodeToString[r.Rcode], time.Since(begin))
+	}
+}
+
+func TestResolvConfIsReadAgain(t *testing.T) {
+	conf := filepath.Join(t.TempDir(), "resolv.conf")
+	write := func(text string) {
+		t.Helper()
+		// As resolvconf(8) and systemd do: a new file in its place.
+		nettest.Must(t, os.WriteFile(conf+".new", []byte(text), 0o644))
+		nettest.Must(t, os.Rename(conf+".new", conf))
+	}
+	u := &upstreams{path: conf, own: func(netip.AddrPort) bool { return false }}
+	now := time.Unix(1000, 0)
+	check := func(step string, want ...string) {
+		t.Helper()
+		now = now.Add(rereadEvery)
+		var got []string
+		for _, a := range u.list(now) {
+			got = append(got, a.String())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", step, got, want)
+		}
+	}
+	check("no file")
+	write("# one\nnameserver 192.0.2.1\n")
+	check("one", "192.0.2.1:53")
+	write("nameserver 192.0.2.2\nnameserver 192.0.2.3\n")
+	check("two", "192.0.2.2:53", "192.0.2.3:53")
+	check("unchanged", "192.0.2.2:53", "192.0.2.3:53")
+	nettest.Must(t, os.Remove(conf))
+	check("gone")
+}
+
+func TestParseResolvConf(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "",
+		"nameserver 127.0.0.53\noptions edns0\nsearch example.com\n":   "127.0.0.53:53",
+		"; c\n#nameserver 1.1.1.1\n nameserver\t8.8.8.8 # x\n":         "8.8.8.8:53",
+		"nameserver\nnameserver nonsense\nnameserver 2001:db8::1\n":    "[2001:db8::1]:53",
+		"nameserver fe80::1%eth0\nnameserver ::ffff:192.0.2.1\nname x": "[fe80::1%eth0]:53 192.0.2.1:53",
+	} {
+		var got []string
+		for _, a := range parseResolvConf([]byte(text)) {
+			got = append(got, a.String())
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: %v, want %s", text, got, want)
+		}
+	}
+}
+
+func FuzzParseResolvConf(f *testing.F) {
+	f.Add([]byte("nameserver 1.1.1.1\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, a := range parseResolvConf(text) {
+			if !a.IsValid() {
+				t.Error(a)
+			}
+		}
+	})
+}
+
+// FuzzServe: whatever comes in, one reply or none, and no panic.
+func FuzzServe(f *testing.F) {
+	for _, name := range []string{"web.", "2.0.88.10.in-addr.arpa.", "."} {
+		q := new(dns.Msg)
+		q.SetQuestion(name, dns.TypeA)
+		wire, err := q.Pack()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(wire)
+	}
+	s := New(names, Config{ResolvConf: "/nonexistent"})
+	f.Fuzz(func(t *testing.T, wire []byte) {
+		q := new(dns.Msg)
+		if q.Unpack(wire) != nil {
+			return
+		}
+		w := &writer{from: &net.UDPAddr{IP: net.IPv4(10, 88, 0, 2)}}
+		s.serve(w, q, Listen{Addr: place})
+		if w.got != nil {
+			if _, err := w.got.Pack(); err != nil && q.Len() < 60000 {
+				t.Errorf("the reply cannot be sent: %v\n%s", err, w.got)
+			}
+		}
+	})
+}
+
+func TestListeners(t *testing.T) {
+	a, b := Listen{Addr: netip.MustParseAddrPort("127.0.0.2:53")}, Listen{Addr: netip.MustParseAddrPort("127.0.0.3:53")}
+	s := start(t, Config{}, a)
+	answersAt := func(l Listen) bool {
+		c := &dns.Client{Timeout: 200 * time.Millisecond}
+		q := new(dns.Msg)
+		q.SetQuestion("web.", dns.TypeA)
+		_, _, err := c.Exchange(q, l.Addr.String())
+		return err == nil
+	}
+	if !answersAt(a) || answersAt(b) {
+		t.Error("at the start")
+	}
+	nettest.Must(t, s.Set([]Listen{a, b}))
+	if !answersAt(a) || !answersAt(b) {
+		t.Error("added")
+	}
+	nettest.Must(t, s.Set([]Listen{b}))
+	if answersAt(a) || !answersAt(b) {
+		t.Error("taken away")
+	}
+	// An address that no interface has yet (a bridge to come).
+	later := Listen{Addr: netip.MustParseAddrPort("10.88.0.1:53")}
+	nettest.Must(t, s.Set([]Listen{b, later}))
+	// An address that somebody else has, until they leave it.
+	taken, err := net.ListenPacket("udp4", "127.0.0.4:53")
+	nettest.Must(t, err)
+	c := Listen{Addr: netip.MustParseAddrPort("127.0.0.4:53")}
+	if err := s.Set([]Listen{b, c}); err == nil || !strings.Contains(err.Error(), "127.0.0.4:53/udp") {
+		t.Errorf("%v", err)
+	}
+	if !answersAt(b) {
+		t.Error("one that fails takes the others down")
+	}
+	taken.Close()
+	for end := time.Now().Add(3 * relistenEvery); !answersAt(c); {
+		if time.Now().After(end) {
+			t.Fatal("not tried again")
+		}
+	}
+	// A socket that broke is made anew.
+	s.mu.Lock()
+	broken := s.open[c]
+	s.mu.Unlock()
+	_ = broken.servers[0].PacketConn.Close()
+	for end := time.Now().Add(3 * relistenEvery); !answersAt(c); {
+		if time.Now().After(end) {
+			t.Fatal("not made anew")
+		}
+	}
+}
+
+// TestLocalIsNotHeldUp: while every resolver is silent and all slots are
+// taken, names of ours are answered, and the rest is refused at once.
+func TestLocalIsNotHeldUp(t *testing.T) {
+	silent := newUpstream(t, "127.0.0.51", func(dns.ResponseWriter, *dns.Msg) {})
+	s := start(t, Config{Upstreams: []netip.AddrPort{silent.addr}})
+	for range maxInFlight {
+		s.inFlight <- struct{}{}
+	}
+	begin := time.Now()
+	if r := ask(t, "udp", place.String(), "web.", dns.TypeA); len(r.Answer) != 3 {
+		t.Errorf("%s", r)
+	}
+	if r := ask(t, "udp", place.String(), "example.com.", dns.TypeA); r.Rcode != dns.RcodeServerFailure {
+		t.Errorf("%s", r)
+	}
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+func TestTTL(t *testing.T) {
+	for ttl, want := range map[time.Duration]uint32{0: 5, time.Second: 1, time.Hour: 5} {
+		if s := New(names, Config{TTL: ttl}); s.ttl != want {
+			t.Errorf("%s: %d", ttl, s.ttl)
+		}
+	}
+}
+
+func TestRunEnds(t *testing.T) {
+	nettest.Require(t)
+	s := New(names, Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	nettest.Must(t, s.Set([]Listen{{Addr: place}}))
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	l, err := net.Listen("tcp4", place.String())
+	if err != nil {
+		t.Fatalf("the address is not free: %v", err)
+	}
+	l.Close()
+	if _, err := net.ListenPacket("udp4", place.String()); errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// BenchmarkLoad: 20 clients asking at once for names of ours and of others.
+func BenchmarkLoad(b *testing.B) {
+	up := newUpstream(b, "127.0.0.53", example)
+	start(b, Config{Upstreams: []netip.AddrPort{up.addr}})
+	var mu sync.Mutex
+	var all []time.Duration
+	b.SetParallelism(10)
+	b.RunParallel(func(pb *testing.PB) {
+		c := &dns.Client{Timeout: 5 * time.Second}
+		var mine []time.Duration
+		for i := 0; pb.Next(); i++ {
+			q := new(dns.Msg)
+			q.SetQuestion([]string{"web.", "example.com."}[i%2], dns.TypeA)
+			_, took, err := c.Exchange(q, place.String())
+			if err != nil {
+				b.Error(err)
+			}
+			mine = append(mine, took)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, mine...)
+	})
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "ms-p50")
+	b.ReportMetric(float64(all[len(all)*99/100].Microseconds())/1000, "ms-p99")
+}
