@@ -35,6 +35,9 @@ func applyChanges(c *v1.Config, changes []string) error {
 }
 
 func applyChange(c *v1.Config, line string) error {
+	if strings.ContainsRune(line, 0) {
+		return errInvalid("change %q holds a NUL", line)
+	}
 	name, rest := line, ""
 	if i := strings.IndexAny(line, " \t"); i >= 0 {
 		name, rest = line[:i], strings.TrimSpace(line[i:])

@@ -143,6 +143,7 @@ func mountFrom(dir, options string) error {
 		}
 		if err == nil {
 			err = unix.Mount("overlay", rootName, "overlay", 0, options)
+			unix.Chdir("/") // until the thread is gone it would keep dir's file system busy
 		}
 		done <- err
 	}()

@@ -118,7 +118,7 @@ func registryError(ctx context.Context, named reference.Named, err error) error 
 		return ctx.Err()
 	}
 	var answer *transport.Error
-	var network net.Error
+	var network *net.OpError // not net.Error: any errno, a full disk's too, is one
 	var request *url.Error
 	switch {
 	case errors.As(err, &answer):

@@ -48,6 +48,7 @@ func (s *Store) restore(useCopy bool) error {
 		return err
 	}
 	s.collect()
+	s.keepReserve()
 	return nil
 }
 
@@ -104,7 +105,10 @@ func (s *Store) restoreContainers() error {
 	for _, d := range dirs {
 		data, err := os.ReadFile(filepath.Join(s.containers, d.Name(), containerMeta))
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-			continue // somebody else's
+			// Somebody else's; or ours, empty, of a crash beside the record's
+			// first or last moment. Only an empty directory can go this way.
+			unix.Rmdir(s.containerDir(d.Name()))
+			continue
 		}
 		var c container
 		if err == nil {

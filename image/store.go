@@ -39,6 +39,7 @@ type Config struct {
 //	configs/<hex>   each image's config, as it came
 //	layers/<hex>/   each layer, unpacked once; see layer
 //	tmp/            work in progress; emptied by Open
+//	reserve         a little space that Remove gives up on a full disk
 //
 // Layers and configs are put in place before the index names them, and go
 // after it names them no more; Open deletes those that it does not name. So a
@@ -242,18 +243,24 @@ func (s *Store) Tag(ref, target string) error {
 
 // Remove drops the name ref, and the image with its last name; see
 // index.remove for the rules. untagged are names; deleted are the IDs of the
-// image and of the layers that nothing else uses.
+// image and of the layers that nothing else uses. It works on a full disk.
 func (s *Store) Remove(_ context.Context, ref string, force bool) (untagged, deleted []string, err error) {
 	s.edit.Lock()
 	defer s.edit.Unlock()
-	err = s.update(func(x index) (next index, err error) {
+	remove := func(x index) (next index, err error) {
 		id, _, err := x.find(ref)
 		if err != nil {
 			return x, err
 		}
 		next, untagged, deleted, err = x.remove(ref, force, s.users(id))
 		return next, err
-	})
+	}
+	err = s.update(remove)
+	if isFull(err) {
+		s.dropReserve()
+		defer s.keepReserve()
+		err = s.update(remove)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
