@@ -56,7 +56,7 @@ func needRuntime(t testing.TB) {
 			t.Fatal(err)
 		}
 		path := filepath.Join(dir, "satl-init")
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "satld/cmd/satl-init")
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-w", "-o", path, "satld/cmd/satl-init")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build satl-init: %v\n%s", err, out)

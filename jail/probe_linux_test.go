@@ -91,10 +91,10 @@ func TestProbeTimesOutAndIsKilled(t *testing.T) { // cases/probe.md, probe-1
 }
 
 func TestProbeLeavesNothing(t *testing.T) { // cases/probe.md, probe-2
-	for _, how := range []string{"cgroup", "proc"} {
+	for _, how := range []string{"hybrid", "v2", "v1"} {
 		t.Run(how, func(t *testing.T) {
 			n := newNode(t)
-			n.probes.noLeaf = how == "proc"
+			n.probes.noLeaf, n.probes.noV1 = how == "v1", how == "v2"
 			s := n.spec(noReaper)
 			n.start(s)
 			before, _ := n.processes(s.ID)

@@ -31,6 +31,7 @@ type prober struct {
 	helper *os.File // a directory with nothing but satl-init in it, mounted nowhere, read-only
 	null   *os.File
 	noLeaf bool // for tests: as if there were no cgroup v2
+	noV1   bool // for tests: as if there were nothing else
 
 	mu      sync.Mutex
 	targets map[string]*target
@@ -301,64 +302,78 @@ func request(t *target, argv []string, l *leaf, tasks int) *entry.Request {
 	return req
 }
 
-// leaf is the v2 group of one attempt: what it holds can be killed at one go.
+// leaf is the pair of v2 groups of one attempt, below the container's own: the
+// helper is born in the one, and the command in another below it, which can be
+// killed at one go.
 type leaf struct {
-	path string
-	dir  *os.File
-	kill *os.File // cgroup.kill; nil before Linux 5.14
+	path string   // the helper's
+	dir  *os.File // the helper's
+	cmd  *os.File // the command's
+	kill *os.File // cgroup.kill of the command's; nil before Linux 5.14
 }
 
-// newLeaf makes a group below the container's own. Where there is no v2 there
-// is none, and the helper kills by looking for children.
+// newLeaf makes the groups. Where there is no v2 there are none, and the helper
+// kills by looking for children.
 func (p *prober) newLeaf(groups []cgroup.Group) (*leaf, error) {
-	for _, g := range groups {
-		if !g.V2() || p.noLeaf {
-			continue
-		}
-		p.mu.Lock()
-		p.count++
-		n := p.count
-		p.mu.Unlock()
-		l := &leaf{path: filepath.Join(g.Dir, "probe-"+strconv.Itoa(os.Getpid())+"-"+strconv.FormatUint(n, 10))}
-		err := unix.Mkdir(l.path, 0o755)
-		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
-			return nil, unix.ESRCH
-		}
-		if err != nil {
-			return nil, fmt.Errorf("make the probe's cgroup %s: %w", l.path, err)
-		}
-		if l.dir, err = os.Open(l.path); err == nil {
-			l.kill, err = os.OpenFile(filepath.Join(l.path, "cgroup.kill"), os.O_WRONLY, 0)
-			if errors.Is(err, os.ErrNotExist) {
-				err = nil
-			}
-		}
-		if err != nil {
-			l.remove()
-			return nil, fmt.Errorf("open the probe's cgroup: %w", err)
-		}
+	i := slices.IndexFunc(groups, cgroup.Group.V2)
+	if i < 0 || p.noLeaf {
+		return nil, nil
+	}
+	p.mu.Lock()
+	p.count++
+	n := p.count
+	p.mu.Unlock()
+	l := &leaf{path: filepath.Join(groups[i].Dir, "probe-"+strconv.Itoa(os.Getpid())+"-"+strconv.FormatUint(n, 10))}
+	err := l.make()
+	if err == nil {
 		return l, nil
 	}
-	return nil, nil
+	l.remove()
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) { // the container's own just went
+		return nil, unix.ESRCH
+	}
+	return nil, fmt.Errorf("make the probe's cgroup %s: %w", l.path, err)
 }
+
+func (l *leaf) make() (err error) {
+	cmd := l.command()
+	for _, dir := range []string{l.path, cmd} {
+		if err := unix.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if l.dir, err = os.Open(l.path); err != nil {
+		return err
+	}
+	if l.cmd, err = os.Open(cmd); err != nil {
+		return err
+	}
+	l.kill, err = os.OpenFile(filepath.Join(cmd, "cgroup.kill"), os.O_WRONLY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (l *leaf) command() string { return filepath.Join(l.path, "command") }
 
 func (l *leaf) remove() {
 	if l == nil {
 		return
 	}
-	for _, f := range []*os.File{l.dir, l.kill} {
+	for _, f := range []*os.File{l.dir, l.cmd, l.kill} {
 		if f != nil {
 			f.Close()
 		}
 	}
-	if err := unix.Rmdir(l.path); errors.Is(err, unix.EBUSY) {
-		// The last process is reaped, and its place in the group is given up a moment later.
-		for range 100 {
-			time.Sleep(time.Millisecond)
-			if err := unix.Rmdir(l.path); !errors.Is(err, unix.EBUSY) {
-				return
-			}
+	// The last process is reaped, and its place in the group is given up a
+	// moment later.
+	for range 100 {
+		unix.Rmdir(l.command())
+		if err := unix.Rmdir(l.path); err == nil || errors.Is(err, unix.ENOENT) {
+			return
 		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -371,7 +386,7 @@ func (l *leaf) empty(limit time.Duration) bool {
 		if l.kill != nil {
 			l.kill.WriteString("1")
 		}
-		pids, err := cgroup.Procs(l.path)
+		pids, err := cgroup.Procs(l.command())
 		for _, pid := range pids {
 			unix.Kill(pid, unix.SIGKILL)
 		}
@@ -406,14 +421,22 @@ func (p *prober) start(t *target, groups []cgroup.Group, l *leaf, out *os.File) 
 	null := p.null.Fd()
 	files := []uintptr{null, out.Fd(), out.Fd(), uintptr(pair[1]), null, null}
 	if l != nil {
-		files[entry.LeafFD] = l.dir.Fd()
+		files[entry.LeafFD] = l.cmd.Fd()
 		if l.kill != nil {
 			files[entry.KillFD] = l.kill.Fd()
 		}
 	}
 	h := &helper{}
+	in := inside{pidfd: int(pidfd.Fd()), dir: int(p.helper.Fd()), group: -1, devices: -1}
+	in.keep = capMask(t.process.Capabilities.Bounding) | helperCaps
+	if l == nil || l.kill == nil {
+		in.keep |= searchCaps
+	}
+	if l != nil {
+		in.group = int(l.dir.Fd())
+	}
 	for _, g := range groups {
-		if g.V2() {
+		if g.V2() || p.noV1 {
 			continue
 		}
 		f, err := os.OpenFile(filepath.Join(g.Dir, "tasks"), os.O_WRONLY, 0)
@@ -427,10 +450,14 @@ func (p *prober) start(t *target, groups []cgroup.Group, l *leaf, out *os.File) 
 		defer f.Close()
 		files = append(files, f.Fd())
 		h.tasks++
+		if g.Has("devices") {
+			in.devices = int(f.Fd())
+		}
 	}
-	h.pid, err = forkInside(pidfd, p.helper, &syscall.ProcAttr{
-		Env: []string{"GOGC=off", "GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1"}, Files: files,
+	h.pid, err = in.fork(&syscall.ProcAttr{
+		Env: []string{"GOGC=off", "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1"}, Files: files,
 	})
+	runtime.KeepAlive(pidfd)
 	runtime.KeepAlive(out)
 	runtime.KeepAlive(l)
 	if err != nil {
@@ -448,10 +475,32 @@ func (p *prober) start(t *target, groups []cgroup.Group, l *leaf, out *os.File) 
 // joined are the namespaces a probe shares with its container.
 const joined = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// forkInside starts the program in dir inside the namespaces of a process. A
-// thread enters them for that and ends with it: Go ends the thread of a
-// goroutine that never unlocks it.
-func forkInside(pidfd, dir *os.File, attr *syscall.ProcAttr) (int, error) {
+// helperCaps are what satl-init needs besides what the command will have: to
+// become the command's user, to drop capabilities, to set limits, to kill.
+// searchCaps are for finding children by itself.
+const (
+	helperCaps = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_SYS_RESOURCE | 1<<unix.CAP_KILL
+	searchCaps = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE
+)
+
+// inside is where and as what the helper starts.
+//
+// A container that was given CAP_SYS_PTRACE can take over any process that it
+// sees, so the helper has no more than the container itself: its namespaces,
+// its root, about its capabilities, and its limit on devices. The other
+// limits are for the command alone; the helper is not counted by them where
+// that can be helped (with v1 groups).
+type inside struct {
+	pidfd   int
+	dir     int    // which holds the helper and nothing else
+	keep    uint64 // capabilities
+	devices int    // tasks of the v1 devices group; -1 without one
+	group   int    // v2 group to be born in; -1 to stay in ours
+}
+
+// fork starts the helper. A thread enters the namespaces for that and ends
+// with it: Go ends the thread of a goroutine that never unlocks it.
+func (in inside) fork(attr *syscall.ProcAttr) (int, error) {
 	type result struct {
 		pid int
 		err error
@@ -471,7 +520,7 @@ func forkInside(pidfd, dir *os.File, attr *syscall.ProcAttr) (int, error) {
 			runtime.UnlockOSThread()
 			return
 		}
-		pid, err := forkOnThread(int(pidfd.Fd()), int(dir.Fd()), attr)
+		pid, err := in.forkOnThread(attr)
 		done <- result{pid, err}
 	}
 	go enter()
@@ -479,16 +528,41 @@ func forkInside(pidfd, dir *os.File, attr *syscall.ProcAttr) (int, error) {
 	return r.pid, r.err
 }
 
-func forkOnThread(pidfd, dir int, attr *syscall.ProcAttr) (int, error) {
+func (in inside) forkOnThread(attr *syscall.ProcAttr) (int, error) {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return 0, fmt.Errorf("unshare: %w", err)
 	}
-	if err := unix.Setns(pidfd, joined); err != nil {
+	namespaces := joined
+	if in.group >= 0 && cgroup.NamespacesDelegate() {
+		// From inside it nothing may be born in a group outside, and the
+		// helper comes from outside. The command only sees longer names.
+		namespaces &^= unix.CLONE_NEWCGROUP
+	}
+	if err := unix.Setns(in.pidfd, namespaces); err != nil {
 		return 0, fmt.Errorf("enter the container's namespaces: %w", err)
+	}
+	if in.devices >= 0 {
+		// "0" is this thread, which is not frozen with the container: Go's
+		// other threads would wait for it.
+		if _, err := unix.Write(in.devices, []byte("0")); err != nil {
+			return 0, fmt.Errorf("enter the container's devices cgroup: %w", err)
+		}
+	}
+	if in.group >= 0 {
+		attr.Sys = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: in.group}
+	}
+	for bit := range capNames {
+		if in.keep&(1<<bit) == 0 {
+			// EINVAL: this kernel does not know it. What a program started as
+			// root gets is this set.
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(bit), 0, 0, 0); err != nil && err != unix.EINVAL {
+				return 0, fmt.Errorf("drop %s: %w", capNames[bit], err)
+			}
+		}
 	}
 	// Entering the mount namespace moved this thread's root and directory to
 	// the container's; the program is reached through its own directory.
-	if err := unix.Fchdir(dir); err != nil {
+	if err := unix.Fchdir(in.dir); err != nil {
 		return 0, fmt.Errorf("enter the helper's directory: %w", err)
 	}
 	pid, err := syscall.ForkExec(helperName, []string{helperName}, attr)

@@ -12,10 +12,8 @@ package main
 
 import (
 	"os"
-	"runtime"
 	"sync"
 	"syscall"
-	"unsafe"
 
 	"satld/jail/entry"
 )
@@ -23,7 +21,6 @@ import (
 const (
 	prSetDumpable       = 4
 	prSetChildSubreaper = 36
-	capKill             = 5
 )
 
 func main() {
@@ -55,7 +52,6 @@ func main() {
 	if err != nil {
 		fail(err.Error())
 	}
-	h.disarm()
 	report(entry.Report{Kind: entry.Started, Value: uint32(pid)})
 	go func() {
 		// The end of the daemon's side: it wants no more, or is dead.
@@ -113,23 +109,6 @@ func (h *helper) kill() {
 			}
 		}()
 	})
-}
-
-// disarm gives up every capability but the one to kill.
-func (h *helper) disarm() {
-	hdr := [2]uint32{capVersion3, 0}
-	data := [6]uint32{1 << capKill, 1 << capKill, 0, 0, 0, 0}
-	if !h.req.Kill {
-		data[0] |= 1 << 19 // CAP_SYS_PTRACE: to see the processes of other users
-		data[1] |= 1 << 19
-	}
-	_, _, errno := syscall.AllThreadsSyscall(syscall.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&data)), 0)
-	runtime.KeepAlive(&hdr)
-	runtime.KeepAlive(&data)
-	if errno != 0 {
-		h.kill()
-		fail("give up capabilities: " + errno.Error())
-	}
 }
 
 func prctl(op, arg uintptr) {

@@ -21,6 +21,9 @@ const (
 	ambientClear   = 4
 	cloneIntoGroup = 0x200000000
 	sysClone3      = 435
+	sysCloseRange  = 436
+
+	closeRangeCloexec = 4
 )
 
 // step is where the child was when something failed.
@@ -200,6 +203,8 @@ func child(p *plan) {
 		// The daemon may have been started with some ignored.
 		syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 	}
+	// What the daemon inherited and does not know of stays out as well.
+	syscall.RawSyscall(sysCloseRange, 3, ^uintptr(0)>>32, closeRangeCloexec)
 	_, _, errno := syscall.RawSyscall(syscall.SYS_SETSID, 0, 0, 0)
 	if errno != 0 {
 		said[0] = uintptr(stepSetsid)
@@ -207,7 +212,7 @@ func child(p *plan) {
 	}
 	for i := range p.rlimits {
 		_, _, errno = syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, uintptr(p.rlimits[i].Resource), uintptr(unsafe.Pointer(&p.rlimits[i].Soft)), 0, 0, 0)
-		if errno != 0 {
+		if errno != 0 && errno != syscall.EPERM { // EPERM: above our own, and we may not raise it
 			said[0] = uintptr(stepRlimit)
 			goto failed
 		}

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,21 +38,33 @@ func (g Group) Has(controller string) bool {
 	return false
 }
 
-// mounts are where the host's hierarchies are mounted, by their controllers
-// as sorted in /proc/self/cgroup. They stay while the program runs.
-var mounts = sync.OnceValues(func() (map[string]string, error) {
+// hierarchies are where the host's are mounted.
+type hierarchies struct {
+	points   map[string]string // by v1 controller; "" is v2
+	delegate bool              // v2 was mounted with nsdelegate
+}
+
+// mounts are read once: they stay while the program runs.
+var mounts = sync.OnceValues(func() (hierarchies, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
-		return nil, fmt.Errorf("find cgroup mounts: %w", err)
+		return hierarchies{}, fmt.Errorf("find cgroup mounts: %w", err)
 	}
 	defer f.Close()
 	return parseMounts(f)
 })
 
-// parseMounts reads mountinfo (proc_pid_mountinfo(5)) and gives the mount
-// point of every v1 controller and, under "", of v2.
-func parseMounts(r io.Reader) (map[string]string, error) {
+// NamespacesDelegate tells whether v2 lets nobody move a process into or out
+// of the groups of his cgroup namespace (cgroups(7), nsdelegate).
+func NamespacesDelegate() bool {
+	h, err := mounts()
+	return err == nil && h.delegate
+}
+
+// parseMounts reads mountinfo (proc_pid_mountinfo(5)).
+func parseMounts(r io.Reader) (hierarchies, error) {
 	found := make(map[string]string)
+	delegate := false
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
@@ -64,6 +77,7 @@ func parseMounts(r io.Reader) (map[string]string, error) {
 		case "cgroup2":
 			if _, twice := found[""]; !twice {
 				found[""] = hf[4]
+				delegate = slices.Contains(strings.Split(tf[2], ","), "nsdelegate")
 			}
 		case "cgroup":
 			for opt := range strings.SplitSeq(tf[2], ",") {
@@ -73,12 +87,12 @@ func parseMounts(r io.Reader) (map[string]string, error) {
 			}
 		}
 	}
-	return found, sc.Err()
+	return hierarchies{points: found, delegate: delegate}, sc.Err()
 }
 
 // Of lists the groups of process pid, of every hierarchy that is mounted.
 func Of(pid int) ([]Group, error) {
-	points, err := mounts()
+	h, err := mounts()
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +100,7 @@ func Of(pid int) ([]Group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read cgroups of process %d: %w", pid, err)
 	}
-	return parse(string(b), points), nil
+	return parse(string(b), h.points), nil
 }
 
 func parse(text string, points map[string]string) []Group {
@@ -109,13 +123,13 @@ func parse(text string, points map[string]string) []Group {
 // At lists the directories that the group of path has in all hierarchies,
 // whether they exist or not.
 func At(path string) ([]string, error) {
-	points, err := mounts()
+	h, err := mounts()
 	if err != nil {
 		return nil, err
 	}
 	seen := make(map[string]bool)
 	var dirs []string
-	for _, point := range points {
+	for _, point := range h.points {
 		if dir := filepath.Join(point, path); !seen[dir] {
 			seen[dir] = true
 			dirs = append(dirs, dir)
