@@ -101,6 +101,10 @@ func newFakeCluster(t testing.TB) *fakeCluster {
 		}); err != nil {
 			return err
 		}
+		if err := store.CreateNetwork(tx, &api.Network{ID: "ingr0000000000000000000001",
+			Spec: api.NetworkSpec{Annotations: api.Annotations{Name: "ingress"}, Ingress: true}}); err != nil {
+			return err
+		}
 		return store.CreateNode(tx, &api.Node{
 			ID: fakeNodeID, Role: api.NodeRoleManager,
 			Spec: api.NodeSpec{DesiredRole: api.NodeRoleManager, Availability: api.NodeAvailabilityActive, Membership: api.NodeMembershipAccepted},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 )
 
 func (s *Server) info(w http.ResponseWriter, r *http.Request) error {
+	runtimeName := filepath.Base(s.cfg.Runtime)
 	info := system.Info{
 		ID: s.cfg.Cluster.NodeID(), Name: s.nodeName(), ServerVersion: s.cfg.Version,
 		Images: len(s.cfg.Images.List()),
@@ -43,8 +45,8 @@ func (s *Server) info(w http.ResponseWriter, r *http.Request) error {
 		},
 		HTTPProxy: proxyEnv("HTTP_PROXY"), HTTPSProxy: proxyEnv("HTTPS_PROXY"), NoProxy: os.Getenv("NO_PROXY"),
 		Labels: []string{}, SecurityOptions: []string{}, CDISpecDirs: []string{},
-		Runtimes:       map[string]system.RuntimeWithStatus{s.cfg.Runtime: {Runtime: system.Runtime{Path: s.cfg.Runtime}}},
-		DefaultRuntime: s.cfg.Runtime,
+		Runtimes:       map[string]system.RuntimeWithStatus{runtimeName: {Runtime: system.Runtime{Path: s.cfg.Runtime}}},
+		DefaultRuntime: runtimeName,
 		// Tasks stay as they are while the daemon is down.
 		LiveRestoreEnabled: true,
 	}

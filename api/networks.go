@@ -22,9 +22,8 @@ import (
 // network.DefaultID. In the store they stand for themselves once a service
 // refers to one (predefined.go).
 const (
-	hostNetworkID    = "satlhostnetwork0000000000"
-	noneNetworkID    = "satlnonenetwork0000000000"
-	ingressNetworkID = "satlingressnetwork0000000"
+	hostNetworkID = "satlhostnetwork0000000000"
+	noneNetworkID = "satlnonenetwork0000000000"
 )
 
 // predefinedLabel marks networks that are always there, as in Docker's store.

@@ -6,7 +6,6 @@ import (
 	"context"
 
 	"github.com/docker/docker/api/types/swarm"
-	"github.com/docker/docker/daemon/cluster/convert"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 )
@@ -63,28 +62,7 @@ func standIn(n *netInfo) *api.Network {
 	}
 }
 
-// ensureIngress puts an ingress network into the store: SwarmKit refuses to
-// publish in ingress mode without one. Nothing is ever attached to it.
-func (s *Server) ensureIngress(ctx context.Context, spec *api.ServiceSpec) error {
-	if spec.Endpoint == nil {
-		return nil
-	}
-	for _, p := range spec.Endpoint.Ports {
-		if p.PublishMode == api.PublishModeIngress {
-			return s.ensureStandIn(ctx, &api.Network{
-				ID: ingressNetworkID,
-				Spec: api.NetworkSpec{
-					Annotations:  api.Annotations{Name: "ingress"},
-					DriverConfig: &api.Driver{Name: "overlay"}, Ingress: true,
-				},
-				DriverState: &api.Driver{Name: "overlay"},
-			})
-		}
-	}
-	return nil
-}
-
-// ensureStandIn creates n unless it, or an ingress network in its place, is there.
+// ensureStandIn creates n unless it is there.
 func (s *Server) ensureStandIn(ctx context.Context, n *api.Network) error {
 	if s.stored(n) {
 		return nil
@@ -97,14 +75,6 @@ func (s *Server) ensureStandIn(ctx context.Context, n *api.Network) error {
 }
 
 func (s *Server) stored(n *api.Network) (found bool) {
-	s.cfg.Cluster.Store().View(func(tx store.ReadTx) {
-		if found = store.GetNetwork(tx, n.ID) != nil; found || !n.Spec.Ingress {
-			return
-		}
-		all, _ := store.FindNetworks(tx, store.All)
-		for _, other := range all {
-			found = found || convert.IsIngressNetwork(other)
-		}
-	})
+	s.cfg.Cluster.Store().View(func(tx store.ReadTx) { found = store.GetNetwork(tx, n.ID) != nil })
 	return found
 }

@@ -51,7 +51,7 @@ type Config struct {
 	// NetworkName is the name of the node's own default network ("satl0"),
 	// which also answers to Docker's "bridge".
 	NetworkName string
-	Runtime     string // name of the OCI runtime: "runc", "ocijail"
+	Runtime     string // the OCI runtime, by name or path: "runc", "ocijail"
 	Redirect    string // name of the redirector: "nft", "pf", "off"
 	Debug       bool   // shown in info
 

@@ -145,9 +145,6 @@ func (s *Server) admitService(ctx context.Context, spec *swarm.ServiceSpec, curr
 	if err != nil {
 		return nil, nil, errInvalid("%v", err)
 	}
-	if err := s.ensureIngress(ctx, &grpcSpec); err != nil {
-		return nil, nil, err
-	}
 	if admitted.applied != "" {
 		s.log.Info("tighter health probe defaults applied to a published service",
 			"name", grpcSpec.Annotations.Name, "published", admitted.published, "applied", admitted.applied)
