@@ -19,13 +19,21 @@ import (
 	"github.com/moby/swarmkit/v2/manager/orchestrator/replicated"
 	"github.com/moby/swarmkit/v2/manager/orchestrator/taskreaper"
 	"github.com/moby/swarmkit/v2/manager/scheduler"
+	"github.com/moby/swarmkit/v2/manager/state"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
-// seedRetry is the wait before another attempt to write the first objects.
-const seedRetry = 250 * time.Millisecond
+const (
+	// seedRetry is the wait before another attempt to write the first objects.
+	seedRetry = 250 * time.Millisecond
+	// aloneGrace is how many heartbeats a node alone may miss: an hour's worth.
+	aloneGrace = 720
+	// joinTime is how long a second node is left to its joining before the
+	// parts start anew with it in mind.
+	joinTime = 3 * time.Second
+)
 
 // lead runs the leader's parts until ctx is done, which is when leadership is
 // lost or the daemon stops. The order is that of SwarmKit's manager.
@@ -44,14 +52,47 @@ func (n *Node) lead(ctx context.Context) error {
 		case <-time.After(seedRetry):
 		}
 	}
-	parts := n.startParts(ctx)
+	for ctx.Err() == nil {
+		n.leadOnce(ctx)
+	}
+	return nil
+}
+
+// leadOnce runs the leader's parts until ctx is done, or until a node that was
+// alone no longer is.
+func (n *Node) leadOnce(ctx context.Context) {
+	alone := n.alone()
+	joined, cancel := state.Watch(n.store.WatchQueue(), api.EventCreateNode{})
+	defer cancel()
+	parts := n.startParts(ctx, alone)
 	defer parts.stop()
 	if err := n.awaitDispatcher(ctx); err != nil {
-		return nil // ctx is done
+		return // ctx is done
 	}
+	n.starts.Add(1)
 	n.upOnce.Do(func() { close(n.up) })
-	<-ctx.Done()
-	return nil
+	if !alone {
+		<-ctx.Done()
+		return
+	}
+	select {
+	case <-ctx.Done():
+		return
+	case <-joined:
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(joinTime):
+	}
+}
+
+// alone tells whether the cluster is this node and nobody else.
+func (n *Node) alone() (alone bool) {
+	n.store.View(func(tx store.ReadTx) {
+		nodes, err := store.FindNodes(tx, store.All)
+		alone = err == nil && len(nodes) == 1
+	})
+	return alone
 }
 
 // parts are the running parts of a leader.
@@ -78,7 +119,7 @@ func (p *parts) add(run, stop func()) {
 
 // startParts starts everything that a leader runs. The two gRPC services among
 // them live as long as the process and are stopped and started again.
-func (n *Node) startParts(ctx context.Context) *parts {
+func (n *Node) startParts(ctx context.Context, alone bool) *parts {
 	p := &parts{}
 	s := n.store
 	leading := ctx
@@ -91,7 +132,7 @@ func (n *Node) startParts(ctx context.Context) *parts {
 	// context is done for stopped already, and leaves its callers waiting.
 	ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 
-	n.dispatcher.Init(n.members, n.dispatcherConfig(), drivers.New(nil), n.id.sec)
+	n.dispatcher.Init(n.members, n.dispatcherConfig(alone), drivers.New(nil), n.id.sec)
 	p.add(func() { logged("dispatcher", n.dispatcher.Run(ctx)) }, func() { n.dispatcher.Stop() })
 	logged("log broker", n.logs.Start(ctx))
 	p.stops = append(p.stops, func() { n.logs.Stop() })
@@ -117,9 +158,14 @@ func (n *Node) startParts(ctx context.Context) *parts {
 
 // dispatcherConfig takes the heartbeat's period from the cluster's spec: a
 // node is down after three periods of silence, or six if a new leader has not
-// heard of it yet, and its tasks are given up 24 h later.
-func (n *Node) dispatcherConfig() *dispatcher.Config {
+// heard of it yet, and its tasks are given up 24 h later. A node alone shares
+// its process with the dispatcher: when heartbeats fail to come it was the whole
+// machine that stood still, and nobody else could run its tasks anyway.
+func (n *Node) dispatcherConfig(alone bool) *dispatcher.Config {
 	config := dispatcher.DefaultConfig()
+	if alone {
+		config.GracePeriodMultiplier = aloneGrace
+	}
 	n.store.View(func(tx store.ReadTx) {
 		c := store.GetCluster(tx, n.id.clusterID())
 		if c == nil {

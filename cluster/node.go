@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/swarmkit/v2/agent/exec"
@@ -63,6 +64,7 @@ type Node struct {
 
 	up     chan struct{} // closed when the leader's parts ran here for the first time
 	upOnce sync.Once
+	starts atomic.Int64 // of the leader's parts, for tests
 	closed sync.Once
 }
 

@@ -8,9 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	gogotypes "github.com/gogo/protobuf/types"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 )
@@ -30,13 +32,33 @@ func TestChild(t *testing.T) {
 	for _, x := range awaitLive(t, n, s.ID, 2) {
 		ids = append(ids, x.ID)
 	}
+	// Short heartbeats, so that TestPause need not be long.
+	c, err := n.Control().GetCluster(t.Context(), &api.GetClusterRequest{ClusterID: n.ClusterID()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Cluster.Spec.Dispatcher.HeartbeatPeriod = gogotypes.DurationProto(time.Second)
+	if _, err := n.Control().UpdateCluster(t.Context(), &api.UpdateClusterRequest{
+		ClusterID: n.ClusterID(), ClusterVersion: &c.Cluster.Meta.Version, Spec: &c.Cluster.Spec,
+	}); err != nil {
+		t.Fatal(err)
+	}
 	fmt.Println("child:", strings.Join(ids, " "))
-	time.Sleep(time.Minute)
+	for range 300 {
+		time.Sleep(100 * time.Millisecond)
+		now := []string{s.ID}
+		for _, x := range tasks(n, s.ID) {
+			now = append(now, x.ID)
+		}
+		fmt.Println("tasks:", strings.Join(now, " "), nodeState(n, api.NodeStatus_READY))
+	}
 }
 
-func TestKillAndRestart(t *testing.T) {
-	dir := stateDir(t)
-	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
+// startChild starts TestChild in its own process and returns the IDs it prints
+// and its further lines.
+func startChild(t *testing.T, dir string) (cmd *exec.Cmd, ids []string, lines *bufio.Scanner) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
 	cmd.Env = append(os.Environ(), childDir+"="+dir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -45,17 +67,39 @@ func TestKillAndRestart(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var ids []string
-	for scan := bufio.NewScanner(out); ids == nil && scan.Scan(); {
-		if line, ok := strings.CutPrefix(scan.Text(), "child: "); ok {
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	lines = bufio.NewScanner(out)
+	for ids == nil && lines.Scan() {
+		if line, ok := strings.CutPrefix(lines.Text(), "child: "); ok {
 			ids = strings.Fields(line)
 		}
 	}
-	cmd.Process.Kill()
-	cmd.Wait()
 	if len(ids) != 3 {
 		t.Fatalf("the child said %q", ids)
 	}
+	return cmd, ids, lines
+}
+
+// TestPause stops the whole process for longer than three heartbeats: a machine
+// that stood still. Its tasks are not replaced.
+func TestPause(t *testing.T) {
+	cmd, ids, lines := startChild(t, stateDir(t))
+	time.Sleep(6 * time.Second) // one long heartbeat, then short ones
+	cmd.Process.Signal(syscall.SIGSTOP)
+	time.Sleep(5 * time.Second)
+	cmd.Process.Signal(syscall.SIGCONT)
+	for until := time.Now().Add(2500 * time.Millisecond); time.Now().Before(until) && lines.Scan(); {
+		if line, ok := strings.CutPrefix(lines.Text(), "tasks: "); ok && !sameSet(strings.Fields(line), ids) {
+			t.Fatalf("service, tasks and node are %s, were %v", line, ids)
+		}
+	}
+}
+
+func TestKillAndRestart(t *testing.T) {
+	dir := stateDir(t)
+	cmd, ids, _ := startChild(t, dir)
+	cmd.Process.Kill()
+	cmd.Wait()
 
 	f := newFake()
 	begin := time.Now()

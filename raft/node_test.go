@@ -138,9 +138,9 @@ func TestVersions(t *testing.T) {
 func TestLogStaysBounded(t *testing.T) {
 	dir := memDir(t)
 	m := solo(t, Config{Dir: dir, SnapshotThreshold: 256, TrailingLogs: 64, SnapshotInterval: 20 * time.Millisecond})
-	size := writeLoad(t, m, 6000)
+	size := writeLoad(t, m, 3000)
 	if size > 8<<20 {
-		t.Errorf("raft.db has %d bytes after 6000 entries of 1 KiB", size)
+		t.Errorf("raft.db has %d bytes after 3000 entries of 1 KiB", size)
 	}
 	list, err := m.snaps.List()
 	if err != nil || len(list) != snapshotsKept {

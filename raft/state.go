@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package raft
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	hraft "github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+)
+
+// HasState tells whether dir holds the state of a cluster, so that Open would
+// go on with it. A database without an entry or snapshot is no state.
+func HasState(dir string) (bool, error) {
+	snaps, err := os.ReadDir(filepath.Join(dir, "snapshots"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	if len(snaps) > 0 {
+		return true, nil
+	}
+	path := filepath.Join(dir, "raft.db")
+	if st, err := os.Stat(path); errors.Is(err, os.ErrNotExist) || err == nil && st.Size() == 0 {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	db, err := openDB(path)
+	if err != nil {
+		return false, err
+	}
+	defer db.Close()
+	last, err := db.LastIndex()
+	return last > 0, err
+}
+
+// openStores opens the log and the snapshots.
+func (n *Node) openStores() error {
+	if err := os.MkdirAll(n.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	path := filepath.Join(n.cfg.Dir, "raft.db")
+	snaps, err := hraft.NewFileSnapshotStoreWithLogger(n.cfg.Dir, snapshotsKept, newLogger(n.log))
+	if err != nil {
+		return fmt.Errorf("open the snapshots in %s: %w", n.cfg.Dir, err)
+	}
+	n.snaps = snaps
+	n.db, err = openDB(path)
+	if damaged := new(DamagedError); errors.As(err, &damaged) && n.cfg.ForceNewCluster {
+		if list, lerr := snaps.List(); lerr != nil || len(list) == 0 {
+			return fmt.Errorf("%w; there is no snapshot to go on from", err)
+		}
+		aside, rerr := setAside(path, time.Now())
+		if rerr != nil {
+			return errors.Join(err, rerr)
+		}
+		n.log.Warn("damaged log moved aside; going on from the newest snapshot", "file", aside, "error", err)
+		n.db, err = openDB(path)
+	}
+	if err != nil {
+		return err
+	}
+	n.disk = newPatientStore(n.db, path, n.log)
+	return n.alignTerm()
+}
+
+// alignTerm gives a new log beside old snapshots (the old log was lost or set
+// aside) the snapshots' term: terms must never go back.
+func (n *Node) alignTerm() error {
+	list, err := n.snaps.List()
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	term, err := n.db.GetUint64([]byte("CurrentTerm"))
+	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		return err
+	}
+	if term >= list[0].Term {
+		return nil
+	}
+	return n.db.SetUint64([]byte("CurrentTerm"), list[0].Term)
+}
+
+func (n *Node) openTransport() error {
+	switch {
+	case n.cfg.transport != nil:
+		n.transport = n.cfg.transport
+	case n.cfg.Stream != nil:
+		n.transport = hraft.NewNetworkTransportWithConfig(&hraft.NetworkTransportConfig{
+			Stream: n.cfg.Stream, MaxPool: 3, Timeout: 10 * time.Second, Logger: newLogger(n.log),
+		})
+	default:
+		_, n.transport = hraft.NewInmemTransport(hraft.ServerAddress(n.cfg.Addr))
+	}
+	return nil
+}
+
+func (n *Node) solo() hraft.Configuration {
+	return hraft.Configuration{Servers: []hraft.Server{{
+		ID: hraft.ServerID(n.cfg.ID), Address: hraft.ServerAddress(n.cfg.Addr), Suffrage: hraft.Voter,
+	}}}
+}
+
+// bootstrap writes the first configuration, once.
+func (n *Node) bootstrap() error {
+	last, err := n.db.LastIndex()
+	if err != nil {
+		return err
+	}
+	list, err := n.snaps.List()
+	if err != nil {
+		return err
+	}
+	if last > 0 || len(list) > 0 {
+		return nil
+	}
+	// A crash during an earlier bootstrap may have left a term without a
+	// configuration, which would be a follower of nobody for ever.
+	if err := n.db.SetUint64([]byte("CurrentTerm"), 0); err != nil {
+		return fmt.Errorf("write %s: %w", n.cfg.Dir, err)
+	}
+	err = hraft.BootstrapCluster(n.raftConfig(nil), n.db, n.db, n.snaps, n.transport, n.solo())
+	if err != nil && !errors.Is(err, hraft.ErrCantBootstrap) {
+		return fmt.Errorf("make a new cluster in %s: %w", n.cfg.Dir, err)
+	}
+	return nil
+}
+
+// forceNewCluster rewrites the configuration to this node alone, on a
+// throw-away store: hashicorp/raft's recovery leaves its FSM in an undefined
+// state.
+func (n *Node) forceNewCluster() error {
+	scratch := newFSM(n.log)
+	scratch.store = store.NewMemoryStore(nil)
+	defer scratch.store.Close()
+	if err := hraft.RecoverCluster(n.raftConfig(nil), scratch, n.db, n.db, n.snaps, n.transport, n.solo()); err != nil {
+		return fmt.Errorf("force a new cluster in %s: %w", n.cfg.Dir, err)
+	}
+	return nil
+}
+
+// checkMembership refuses a state that is somebody else's.
+func (n *Node) checkMembership() error {
+	f := n.raft.GetConfiguration()
+	if err := f.Error(); err != nil {
+		return err
+	}
+	servers := f.Configuration().Servers
+	for _, s := range servers {
+		if string(s.ID) == n.cfg.ID {
+			return nil
+		}
+	}
+	if len(servers) == 0 {
+		return nil // waits to be added by a leader
+	}
+	return fmt.Errorf("%w: %s holds the cluster of server %s, this is %s; "+
+		"start once with --force-new-cluster to make it this server's own",
+		ErrNotMember, n.cfg.Dir, servers[0].ID, n.cfg.ID)
+}
