@@ -60,7 +60,8 @@ func TestBusyRoot(t *testing.T) {
 	checkRoot(t, root)
 
 	// Let go in time.
-	time.AfterFunc(busyWait/4, func() { held.Close() })
+	first := held
+	time.AfterFunc(busyWait/4, func() { first.Close() })
 	start := time.Now()
 	if err := s.Unmount(t.Context(), "c"); err != nil {
 		t.Fatal(err)

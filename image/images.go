@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package image keeps images: pulled or loaded, unpacked once, and mounted as
-// one root file system for each container. It decides nothing about who runs.
 package image
 
 import (
