@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -157,8 +159,7 @@ func TestPidsLimitAndList(t *testing.T) {
 	n := newNode(t)
 	s := n.spec(`sleep 1000 & sleep 1000 & sleep 1000 & wait`)
 	s.Pids = 4
-	pid := n.start(s)
-	_ = pid
+	n.start(s)
 	var pids []int
 	for range 500 {
 		pids, _ = n.Pids(context.Background(), s.ID)
@@ -274,5 +275,116 @@ func TestOpenWithoutRuntime(t *testing.T) {
 	_, err := Open(context.Background(), Config{StateDir: t.TempDir(), RuntimePath: "/nowhere/runc"})
 	if err == nil || !strings.Contains(err.Error(), "install it") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestNetworks(t *testing.T) {
+	n := newNode(t)
+	name := "satljail" + newID()[:6]
+	if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
+		t.Skipf("SKIPPED: ip netns add: %v %s", err, out)
+	}
+	t.Cleanup(func() { exec.Command("ip", "netns", "del", name).Run() })
+	own := func(path string) string {
+		link, err := os.Readlink(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return link
+	}
+	script := `busybox readlink /proc/self/ns/net; busybox ip -o link | wc -l`
+	s := n.spec(script)
+	s.HostNetwork = true
+	if got := n.run(s); !strings.HasPrefix(got, own("/proc/self/ns/net")+"\n") {
+		t.Errorf("host network: %q", got)
+	}
+	s = n.spec(script)
+	if got := n.run(s); strings.HasPrefix(got, own("/proc/self/ns/net")) || !strings.HasSuffix(got, "\n1\n") {
+		t.Errorf("own network: %q", got)
+	}
+	s = n.spec(script + "; exec sleep 1000")
+	s.NetNS = "/var/run/netns/" + name
+	n.start(s)
+	var inside strings.Builder
+	if code, err := n.RunProbe(context.Background(), s.ID, []string{"busybox", "readlink", "/proc/self/ns/net"}, &inside, nil); code != 0 || err != nil {
+		t.Fatal(code, err)
+	}
+	st, _ := os.Stat("/var/run/netns/" + name)
+	if want := fmt.Sprintf("net:[%d]\n", st.Sys().(*syscall.Stat_t).Ino); inside.String() != want {
+		t.Errorf("joined network %q, want %q", inside.String(), want)
+	}
+}
+
+// A full disk neither stops a container nor loses its exit status.
+func TestFullDisk(t *testing.T) {
+	needRuntime(t)
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
+		t.Skipf("SKIPPED: mount tmpfs: %v", err)
+	}
+	n := &node{t: t, state: dir}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			syscall.Unmount(dir, syscall.MNT_DETACH)
+			t.Errorf("unmount: %v", err)
+		}
+		n.checkLeftovers()
+	})
+	n.open()
+	t.Cleanup(func() {
+		n.Delete(context.Background(), n.ids[0])
+		n.Forget(context.Background(), n.ids[0])
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(50 * time.Millisecond) // the shim's last file is closed
+	})
+	s := n.spec(`dd if=/dev/zero bs=100000 count=50 2>/dev/null; exit 6`)
+	pid := n.create(s)
+	if _, err := n.Start(context.Background(), s.ID); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); err != nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the container stands still on a full disk")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	for _, f := range []string{"1.out", "2.out"} { // room again
+		os.Truncate(filepath.Join(n.dir.Logs(s.ID), f), 0)
+	}
+	if e := n.wait(s.ID); e.Code != 6 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// The pause is the kernel's, so another daemon knows of it.
+func TestPausedUnderEarlierDaemon(t *testing.T) {
+	n := newNode(t)
+	ctx := context.Background()
+	s := n.spec(noReaper)
+	n.start(s)
+	if err := n.Pause(ctx, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(); err != nil { // it leaves the shim, as there is a container
+		t.Fatal(err)
+	}
+	n.open()
+	if _, _, _, err := n.probe(s.ID, time.Second, "true"); !errdefs.IsConflict(err) {
+		t.Errorf("probe while paused: %v", err)
+	}
+	if _, err := n.Exec(ctx, s.ID, ExecSpec{Args: []string{"true"}}); !errdefs.IsConflict(err) {
+		t.Errorf("exec while paused: %v", err)
+	}
+	if err := n.Resume(ctx, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, _, err := n.probe(s.ID, 5*time.Second, "true"); code != 0 || err != nil {
+		t.Errorf("after the resume: %d, %v", code, err)
 	}
 }

@@ -67,8 +67,8 @@ func (m *Manager) Exec(ctx context.Context, id string, spec ExecSpec) (Process, 
 	if err := m.mustRun(ctx, id); err != nil {
 		return nil, err
 	}
-	if m.isPaused(id) {
-		return nil, errPaused(id)
+	if err := m.mustNotPause(id); err != nil {
+		return nil, err
 	}
 	config, err := m.process(id)
 	if err != nil {

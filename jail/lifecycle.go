@@ -146,9 +146,6 @@ func (m *Manager) Start(ctx context.Context, id string) (time.Time, error) {
 	if err := checkID(id); err != nil {
 		return time.Time{}, err
 	}
-	if st, ok, err := m.dir.ReadStarted(id); ok || err != nil {
-		return st.At, err
-	}
 	release, err := m.takeTurn(ctx, id)
 	if err != nil {
 		return time.Time{}, err
@@ -168,6 +165,9 @@ func (m *Manager) Start(ctx context.Context, id string) (time.Time, error) {
 	case err == nil:
 		return at, nil
 	case shim.IsKind(err, shim.KindNotFound), shim.IsKind(err, shim.KindEnded):
+		if st, ok, rerr := m.dir.ReadStarted(id); ok && rerr == nil {
+			return st.At, nil
+		}
 		return time.Time{}, &StartError{ExitCode: 128, Text: "container " + id + " ended before it was started"}
 	default:
 		return time.Time{}, fmt.Errorf("start container %s: %w", id, err)
@@ -293,7 +293,6 @@ func (m *Manager) remove(ctx context.Context, id string) error {
 		return fmt.Errorf("delete container %s: %w", id, err)
 	}
 	m.probes.forget(id)
-	m.setPaused(id, false)
 	if err := m.again(ctx, func() error { return m.shim.Forget(ctx, id) }); err != nil {
 		return fmt.Errorf("delete container %s: %w", id, err)
 	}

@@ -46,7 +46,7 @@ type Manager struct {
 	mu      sync.Mutex
 	waiters map[string]map[chan struct{}]struct{} // by container: nudged when it may have ended
 	order   map[string]*turn                      // by container: calls that change it, one at a time
-	paused  map[string]bool
+	pausing map[string]bool                       // by container: a pause is in progress
 }
 
 // ShimMain is the `satld shim` command.
@@ -90,7 +90,7 @@ func Open(ctx context.Context, cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, dir: dir, shim: shim.Client(cfg.StateDir), driver: newDriver(cfg), log: cfg.Logger,
-		waiters: make(map[string]map[chan struct{}]struct{}), order: make(map[string]*turn), paused: make(map[string]bool),
+		waiters: make(map[string]map[chan struct{}]struct{}), order: make(map[string]*turn), pausing: make(map[string]bool),
 	}
 	if m.probes, err = newProber(cfg.InitPath); err != nil {
 		return nil, err

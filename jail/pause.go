@@ -38,34 +38,45 @@ func (m *Manager) freeze(ctx context.Context, id string, pause bool) error {
 		return err
 	}
 	if pause {
-		m.setPaused(id, true)
+		// Kept only until the kernel says the same: no probe begins in between.
+		m.setPausing(id, true)
+		defer m.setPausing(id, false)
 		if err := m.probes.abort(ctx, id); err != nil {
-			m.setPaused(id, false)
 			return fmt.Errorf("pause container %s: %w", id, err)
 		}
 	}
 	if err := run(ctx, argv); err != nil {
-		m.setPaused(id, !pause)
 		return fmt.Errorf("freeze or thaw container %s: %w", id, err)
 	}
-	m.setPaused(id, pause)
 	return nil
 }
 
-func (m *Manager) setPaused(id string, paused bool) {
+func (m *Manager) setPausing(id string, pausing bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if paused {
-		m.paused[id] = true
+	if pausing {
+		m.pausing[id] = true
 	} else {
-		delete(m.paused, id)
+		delete(m.pausing, id)
 	}
 }
 
-func (m *Manager) isPaused(id string) bool {
+// mustNotPause is Docker's conflict for a paused container.
+func (m *Manager) mustNotPause(id string) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.paused[id]
+	pausing := m.pausing[id]
+	m.mu.Unlock()
+	if !pausing {
+		init, ok, err := m.dir.ReadInit(id)
+		if err != nil || !ok {
+			return err
+		}
+		pausing = frozen(init.Pid)
+	}
+	if pausing {
+		return errPaused(id)
+	}
+	return nil
 }
 
 // mustRun is Docker's conflict for a container that does not run.

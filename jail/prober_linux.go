@@ -175,8 +175,8 @@ func (m *Manager) RunProbe(kill context.Context, id string, argv []string, out i
 	kill, leave := m.probes.enter(kill, id)
 	defer leave()
 	// After it was entered, so that Pause either sees the attempt or is seen.
-	if m.isPaused(id) {
-		return -1, errPaused(id)
+	if err := m.mustNotPause(id); err != nil {
+		return -1, err
 	}
 	t, err := m.target(id)
 	if err != nil {
@@ -581,7 +581,11 @@ func (h *helper) converse(kill context.Context, req *entry.Request, started func
 	reaped := make(chan struct{})
 	defer func() {
 		h.control.Close()
-		<-reaped
+		select {
+		case <-reaped:
+		case <-time.After(killLimit):
+			err = fmt.Errorf("satl-init does not die within %v", killLimit)
+		}
 	}()
 	stop := context.AfterFunc(kill, func() {
 		h.control.SetReadDeadline(time.Now().Add(helperLimit))

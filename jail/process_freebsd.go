@@ -30,6 +30,8 @@ func signalInit(init shim.Init, sig int) error {
 
 func thaw(int) error { return nil } // there is no freezer
 
+func frozen(int) bool { return false }
+
 // pidsOf lists the processes of the jail named id. Unverified on FreeBSD.
 func pidsOf(ctx context.Context, id string, _ int) ([]int, error) {
 	out, err := exec.CommandContext(ctx, "ps", "-J", id, "-o", "pid=").Output()

@@ -37,27 +37,42 @@ func signalInit(init shim.Init, sig int) error {
 	return nil
 }
 
-// thaw lets a paused container's processes run, so that they can die.
-func thaw(pid int) error {
+// freezers are the files that say whether a process's groups are frozen, with
+// the words for yes and no.
+func freezers(pid int) (files [][3]string) {
 	groups, err := cgroup.Of(pid)
 	if err != nil {
 		return nil // gone
 	}
 	for _, g := range groups {
-		file, word := "", ""
 		switch {
 		case g.Has("freezer"):
-			file, word = "freezer.state", "THAWED"
+			files = append(files, [3]string{filepath.Join(g.Dir, "freezer.state"), "FROZEN", "THAWED"})
 		case g.V2():
-			file, word = "cgroup.freeze", "0"
-		default:
+			files = append(files, [3]string{filepath.Join(g.Dir, "cgroup.freeze"), "1", "0"})
+		}
+	}
+	return files
+}
+
+// frozen tells whether the container whose first process is pid is paused, or
+// on the way there.
+func frozen(pid int) bool {
+	for _, f := range freezers(pid) {
+		if b, err := os.ReadFile(f[0]); err == nil && (strings.HasPrefix(string(b), f[1]) || strings.HasPrefix(string(b), "FREEZING")) {
+			return true
+		}
+	}
+	return false
+}
+
+// thaw lets a paused container's processes run, so that they can die.
+func thaw(pid int) error {
+	for _, f := range freezers(pid) {
+		if b, err := os.ReadFile(f[0]); err != nil || strings.HasPrefix(string(b), f[2]) {
 			continue
 		}
-		path := filepath.Join(g.Dir, file)
-		if b, err := os.ReadFile(path); err != nil || strings.HasPrefix(string(b), word) {
-			continue
-		}
-		if err := os.WriteFile(path, []byte(word), 0); err != nil {
+		if err := os.WriteFile(f[0], []byte(f[2]), 0); err != nil {
 			return err
 		}
 	}

@@ -24,8 +24,9 @@ import (
 type Dir string
 
 const (
-	socketName = "shim.sock"
-	lockName   = "shim.lock"
+	socketName  = "shim.sock"
+	lockName    = "shim.lock"
+	startedName = "started.json"
 )
 
 // Containers is the directory that has one directory per container.
@@ -75,7 +76,7 @@ func (d Dir) ReadInit(id string) (v Init, ok bool, err error) {
 
 // ReadStarted: see ReadInit.
 func (d Dir) ReadStarted(id string) (v Started, ok bool, err error) {
-	ok, err = readJSON(d.file(id, "started.json"), &v)
+	ok, err = readJSON(d.file(id, startedName), &v)
 	return v, ok, err
 }
 

@@ -14,8 +14,12 @@ import (
 // start lets the first process of a created container run. It is done here
 // and not in the daemon so that it happens whole whatever becomes of that.
 func (s *server) start(id string, req StartRequest) (time.Time, error) {
-	if st, ok, err := s.dir.ReadStarted(id); ok || err != nil {
-		return st.At, err
+	st, was, err := s.dir.ReadStarted(id)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if was && (req.Fifo == "" || !exists(req.Fifo)) {
+		return st.At, nil
 	}
 	c := s.container(id)
 	if c == nil {
@@ -25,17 +29,27 @@ func (s *server) start(id string, req StartRequest) (time.Time, error) {
 	if limit <= 0 {
 		limit = commandLimit
 	}
-	var at time.Time
-	var err error
-	if req.Fifo != "" {
-		at, err = c.release(req.Fifo, limit)
-	} else {
-		at, err = time.Now(), s.startCommand(req.Argv, limit)
-	}
-	if err != nil {
+	// Written down first: on a full disk it is not started, rather than
+	// started and nobody knows.
+	at := time.Now()
+	if err := writeJSON(s.dir.file(id, startedName), Started{At: at}); err != nil {
 		return time.Time{}, err
 	}
-	return at, writeJSON(s.dir.file(id, "started.json"), Started{At: at})
+	if req.Fifo != "" {
+		err = c.release(req.Fifo, limit)
+	} else {
+		err = s.startCommand(req.Argv, limit)
+	}
+	if err != nil {
+		os.Remove(s.dir.file(id, startedName))
+		return time.Time{}, err
+	}
+	return at, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 func (s *server) startCommand(argv []string, limit time.Duration) error {
@@ -49,23 +63,22 @@ func (s *server) startCommand(argv []string, limit time.Duration) error {
 
 // release does what `runc start` does: the first process waits in the opening
 // of exec.fifo for a reader, then writes one byte and executes the command.
-func (c *container) release(fifo string, limit time.Duration) (time.Time, error) {
-	at := time.Now()
+func (c *container) release(fifo string, limit time.Duration) error {
 	f, err := openFifo(fifo, unix.O_RDWR) // a reader that needs no writer
 	if errors.Is(err, os.ErrNotExist) {
 		if c.hasEnded() {
-			return at, refuse(KindEnded, "container %s has ended", c.id)
+			return refuse(KindEnded, "container %s has ended", c.id)
 		}
-		return at, nil // by a shim that died before it wrote it down
+		return nil // by a shim that died before it wrote it down
 	}
 	if err != nil {
-		return at, err
+		return err
 	}
 	defer f.Close()
 	if now := commandLine(c.init.Pid); now != "" && now != c.init.Waiting {
-		return at, os.Remove(fifo) // as above, a little later
+		return os.Remove(fifo) // as above, a little later
 	}
-	f.SetReadDeadline(at.Add(limit))
+	f.SetReadDeadline(time.Now().Add(limit))
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
@@ -77,11 +90,11 @@ func (c *container) release(fifo string, limit time.Duration) (time.Time, error)
 	}()
 	if _, err := f.Read(make([]byte, 8)); err != nil {
 		if c.hasEnded() {
-			return at, refuse(KindEnded, "container %s: its first process died before it was started", c.id)
+			return refuse(KindEnded, "container %s: its first process died before it was started", c.id)
 		}
-		return at, fmt.Errorf("start container %s: its first process does not answer: %w", c.id, err)
+		return fmt.Errorf("start container %s: its first process does not answer: %w", c.id, err)
 	}
-	return at, os.Remove(fifo)
+	return os.Remove(fifo)
 }
 
 func (c *container) hasEnded() bool {
