@@ -349,6 +349,58 @@ func TestUDPFollowsThePool(t *testing.T) {
 	}
 }
 
+// TestLateAnswer: an answer of a withdrawn member that was under way while its
+// flows were cut must not win the flow back.
+func TestLateAnswer(t *testing.T) {
+	l := newLab(t)
+	for _, port := range []int{53, 40053} {
+		var slow net.PacketConn
+		nettest.Must(t, l.a.Do(func() (err error) { slow, err = net.ListenPacket("udp4", fmt.Sprintf("0.0.0.0:%d", port)); return err }))
+		l.b.ServeUDP(t, fmt.Sprintf("0.0.0.0:%d", port), "b")
+		at := func(a netip.Addr) redirect.Pool {
+			return redirect.Pool{Proto: "udp", Published: uint16(port), Members: []netip.AddrPort{netip.AddrPortFrom(a, uint16(port))}}
+		}
+		l.apply(t, at(l.addrA))
+		client, err := l.remote.Dial("udp4", fmt.Sprintf("192.0.2.1:%d", port))
+		nettest.Must(t, err)
+		_, err = client.Write([]byte("?"))
+		nettest.Must(t, err)
+		buf := make([]byte, 10)
+		_, from, err := slow.ReadFrom(buf)
+		nettest.Must(t, err)
+		l.apply(t, at(l.addrB))
+		nettest.Must(t, l.r.Cut(t.Context(), []redirect.Flow{{Proto: "udp", Published: uint16(port), Keep: at(l.addrB).Members}}))
+		_, err = slow.WriteTo([]byte("a, late"), from)
+		nettest.Must(t, err)
+		// The late answer is lost or comes; what is asked from now on is b's.
+		for i := range 5 {
+			if got, err := nettest.Exchange(client); got != "b" {
+				t.Errorf("port %d, datagram %d: %q, %v", port, i, got, err)
+			}
+		}
+		client.Close()
+		slow.Close()
+	}
+	// A client's own port is kept on the way out.
+	var c net.Conn
+	nettest.Must(t, l.a.Do(func() (err error) {
+		c, err = net.DialUDP("udp4", &net.UDPAddr{Port: 45454}, &net.UDPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 80})
+		return err
+	}))
+	defer c.Close()
+	_, err := nettest.Exchange(c)
+	nettest.Must(t, err)
+	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+	nettest.Must(t, err)
+	kept := false
+	for _, f := range flows {
+		kept = kept || f.Forward.SrcPort == 45454 && f.Reverse.DstPort == 45454 && f.Reverse.DstIP.Equal(net.IPv4(192, 0, 2, 1))
+	}
+	if !kept {
+		t.Error("the client's port was changed")
+	}
+}
+
 // TestTCPDrains: cases/pool.md, pool-2 and pool-9: established connections go
 // on until the process is gone, new ones go to the others from the first on,
 // and a connection to something else survives everything.

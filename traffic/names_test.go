@@ -23,7 +23,7 @@ func table(t *testing.T, members ...Member) *Table {
 }
 
 func notReady(m *Member) { m.NotReadyNames = true }
-func network(id string) func(*Member) {
+func inNetwork(id string) func(*Member) {
 	return func(m *Member) { m.Endpoints[0].NetworkID = id }
 }
 
@@ -37,7 +37,7 @@ func TestNames(t *testing.T) {
 		task(6, service("db"), notReady, serving),
 		task(7, service("db"), notReady, ended),
 		task(8, service("db"), notReady, unhealthy),
-		task(9, service("Mixed"), serving, network("back")),
+		task(9, service("Mixed"), serving, inNetwork("back")),
 		Member{ContainerID: "fedcba9876543210", Name: "loose", Process: true, Serving: true, Endpoints: []Endpoint{{NetworkID: "front", Addr: addr(10)}, {NetworkID: "back", Addr: addr(110)}}},
 		Member{ContainerID: "0000000000000000", Name: "web", Process: true, Serving: true, Endpoints: []Endpoint{{NetworkID: "front", Addr: addr(11)}}},
 		task(12, service("gone")),
