@@ -9,7 +9,9 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"time"
 
+	"github.com/containerd/errdefs"
 	dockerevents "github.com/docker/docker/api/types/events"
 
 	"satld/events"
@@ -100,7 +102,7 @@ func (a *attachment) run(ctx context.Context) error {
 	defer stop()
 
 	if a.logs {
-		if err := a.replay(ctx); err != nil {
+		if err := a.replay(ctx, time.Time{}); err != nil {
 			return err
 		}
 	}
@@ -122,16 +124,59 @@ func (a *attachment) run(ctx context.Context) error {
 			}()
 		}
 	}
-	err := a.containers.Attach(ctx, a.id, stdin, a.stdout, a.stderr)
+	err := a.follow(ctx, stdin)
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	return err
 }
 
-// replay writes what the container logged so far.
-func (a *attachment) replay(ctx context.Context) error {
-	q := jail.LogQuery{Stdout: a.stdout != nil, Stderr: a.stderr != nil, Tail: -1}
+// How often an attach is tried again while its container is not there to be
+// attached to: often enough to fall between its creation in the runtime and
+// the first word of its first process, which are some 20 ms apart.
+const (
+	attachPeriod     = 2 * time.Millisecond
+	attachPeriodLong = 100 * time.Millisecond // after attachSoon
+	attachSoon       = time.Minute
+)
+
+// follow attaches to the container's live streams. `docker run` and `docker
+// start -a` attach first and start it then; so does everybody who must not
+// miss its first words. Until it runs the runtime has nothing to attach to.
+func (a *attachment) follow(ctx context.Context, stdin io.Reader) error {
+	before, err := a.containers.Get(a.id)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	for period := attachPeriod; ; {
+		err := a.containers.Attach(ctx, a.id, stdin, a.stdout, a.stderr)
+		if before.State.Live() || err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
+			return err
+		}
+		now, getErr := a.containers.Get(a.id)
+		switch {
+		case getErr != nil:
+			return nil // removed without having been started, or by itself after its end
+		case !now.Started.Equal(before.Started) && err == nil:
+			return nil // it ran and we were attached to it
+		case !now.Started.Equal(before.Started) && !now.State.Live():
+			return a.replay(ctx, before.Finished) // it was too quick
+		}
+		if time.Since(begun) > attachSoon {
+			period = attachPeriodLong
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(period):
+		}
+	}
+}
+
+// replay writes what the container logged since a time (zero: ever).
+func (a *attachment) replay(ctx context.Context, from time.Time) error {
+	q := jail.LogQuery{Stdout: a.stdout != nil, Stderr: a.stderr != nil, Since: from, Tail: -1}
 	if !q.Stdout && !q.Stderr {
 		return nil
 	}

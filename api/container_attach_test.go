@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,15 +31,95 @@ func (f *socketFixture) attach(t testing.TB, o container.AttachOptions) types.Hi
 	return resp
 }
 
-// attachable gives the fixture one container with an open stdin.
+// attachable gives the fixture one container with an open stdin, that is
+// attached to first and started then, as `docker run` does. It has run once
+// attach was called.
 func attachable(f *fixture, tty bool, attach func(context.Context, string, io.Reader, io.Writer, io.Writer) error) {
 	withContainers(f)
+	var ran atomic.Bool
 	f.containers.get = func(string) (executor.Snapshot, error) {
 		c := webTask()
-		c.State, c.Config.OpenStdin, c.Config.Tty = executor.Created, true, tty // `docker run` attaches first
+		c.State, c.Started, c.Config.OpenStdin, c.Config.Tty = executor.Created, time.Time{}, true, tty
+		if ran.Load() {
+			c.State, c.Started = executor.Exited, logTime
+		}
 		return c, nil
 	}
-	f.containers.attach = attach
+	f.containers.attach = func(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer) error {
+		ran.Store(true)
+		return attach(ctx, id, stdin, stdout, stderr)
+	}
+}
+
+// Until the container is there the runtime has nothing to attach to.
+func TestAttachBeforeStart(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		early error // what the runtime says until then
+		quick bool  // it ended before it could be attached to
+		want  string
+	}{
+		{"created", noContainer("x"), false, "live"},
+		{"ended earlier", nil, false, "live"}, // `docker start -a`
+		{"not running", errdefs.ErrConflict.WithMessage("container x is not running"), false, "live"},
+		{"too quick", noContainer("x"), true, "logged\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			noLeak(t)
+			f := newSocketFixture(t, "")
+			withContainers(f.fixture)
+			f.containers.logs = sendLines(out("logged\n"))
+			var calls atomic.Int32
+			f.containers.get = func(string) (executor.Snapshot, error) {
+				s := webTask()
+				s.State, s.Started = executor.Created, time.Time{}
+				if c.early == nil {
+					s.State, s.Started = executor.Exited, logTime
+				}
+				if calls.Load() >= 5 {
+					s.State, s.Started = executor.Running, logTime.Add(time.Hour)
+					if c.quick {
+						s.State = executor.Exited
+					}
+				}
+				return s, nil
+			}
+			f.containers.attach = func(_ context.Context, _ string, _ io.Reader, stdout, _ io.Writer) error {
+				if calls.Add(1) < 5 || c.quick {
+					return c.early
+				}
+				fmt.Fprint(stdout, "live")
+				return nil
+			}
+			resp := f.attach(t, container.AttachOptions{Stream: true, Stdout: true})
+			var stdout bytes.Buffer
+			if _, err := stdcopy.StdCopy(&stdout, io.Discard, resp.Reader); err != nil || stdout.String() != c.want {
+				t.Errorf("%q %v", stdout.String(), err)
+			}
+		})
+	}
+}
+
+// A container that is removed instead of started ends the attach.
+func TestAttachNeverStarted(t *testing.T) {
+	noLeak(t)
+	f := newSocketFixture(t, "")
+	withContainers(f.fixture)
+	var calls atomic.Int32
+	f.containers.get = func(id string) (executor.Snapshot, error) {
+		if calls.Load() > 2 {
+			return executor.Snapshot{}, noContainer(id)
+		}
+		return oldContainer(), nil
+	}
+	f.containers.attach = func(_ context.Context, id string, _ io.Reader, _, _ io.Writer) error {
+		calls.Add(1)
+		return noContainer(id)
+	}
+	resp := f.attach(t, container.AttachOptions{Stream: true, Stdout: true})
+	if all, err := io.ReadAll(resp.Reader); err != nil || len(all) != 0 {
+		t.Errorf("%q %v", all, err)
+	}
 }
 
 func TestAttach(t *testing.T) {

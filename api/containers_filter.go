@@ -11,6 +11,7 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
+	"github.com/docker/docker/api/types/network"
 	"github.com/docker/go-connections/nat"
 
 	"satld/executor"
@@ -23,6 +24,7 @@ type containerQuery struct {
 	limit   int // 0 is no limit
 	filters filters.Args
 	names   func(string) string // network names
+	own     string              // the node's own network as the operator named it
 
 	before, since string          // container IDs; "" is no bound
 	ancestors     map[string]bool // image IDs; nil is any
@@ -45,7 +47,7 @@ func (s *Server) containerQuery(r *http.Request) (*containerQuery, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &containerQuery{all: queryBool(r, "all"), limit: int(max(0, limit)), filters: args, names: s.networkNames()}
+	q := &containerQuery{all: queryBool(r, "all"), limit: int(max(0, limit)), filters: args, names: s.networkNames(), own: s.cfg.NetworkName}
 	for _, v := range args.Get("exited") {
 		code, err := strconv.Atoi(v)
 		if err != nil {
@@ -210,7 +212,7 @@ func (q *containerQuery) matchesNetwork(c executor.Snapshot) bool {
 	values := q.filters.Get("network")
 	return len(values) == 0 || slices.ContainsFunc(values, func(v string) bool {
 		for name, ep := range endpoints(c, q.names) {
-			if name == v || ep.NetworkID != "" && strings.HasPrefix(ep.NetworkID, v) {
+			if name == v || v == q.own && name == network.NetworkBridge || ep.NetworkID != "" && strings.HasPrefix(ep.NetworkID, v) {
 				return true
 			}
 		}

@@ -21,7 +21,8 @@ import (
 // networkNames gives a lookup of network names by ID, for rendering: from this
 // node's bridges first, then from the store, else the ID itself.
 func (s *Server) networkNames() func(id string) string {
-	known := map[string]string{}
+	// The node's own network is Docker's "bridge" everywhere in the API.
+	known := map[string]string{satlnetwork.DefaultID: network.NetworkBridge}
 	return func(id string) string {
 		if name, ok := known[id]; ok {
 			return name

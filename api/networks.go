@@ -172,16 +172,6 @@ func (s *Server) findNetwork(term, scope string) (*netInfo, error) {
 	return nil, errNotFound("network %s not found", term)
 }
 
-// networkName is the name that users know a network by; its ID when it is gone.
-func (s *Server) networkName(id string) string {
-	for _, n := range s.networkInfos() {
-		if n.ID == id {
-			return n.Name
-		}
-	}
-	return id
-}
-
 func (s *Server) networkList(w http.ResponseWriter, r *http.Request) error {
 	args, err := parseFilters(r, "driver", "id", "name", "label", "scope", "type", "dangling")
 	if err != nil {

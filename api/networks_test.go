@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
 	dockernet "github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/swarm"
 	"github.com/moby/swarmkit/v2/api"
@@ -155,6 +156,18 @@ func TestPredefinedNetworks(t *testing.T) {
 			t.Errorf("%s: %+v", name, n)
 		}
 	}
+	// A container in it shows the same name, and is found by both.
+	f.containers.list = func() []executor.Snapshot {
+		return []executor.Snapshot{{ID: "c1", Name: "c1", State: executor.Running, Config: &container.Config{}, HostConfig: &container.HostConfig{},
+			Networks: []network.Attachment{{NetworkID: network.DefaultID, Addr: netip.MustParsePrefix("10.88.0.2/20")}}}}
+	}
+	for _, name := range []string{"bridge", "satl0"} {
+		list := into[[]container.Summary](t, f.must(t, 200, "GET", `/containers/json?filters={"network":["`+name+`"]}`, ""))
+		if len(list) != 1 || list[0].NetworkSettings.Networks["bridge"] == nil {
+			t.Errorf("%s: %+v", name, list)
+		}
+	}
+	f.containers.list = nil
 	if n := f.network(t, "/networks/none"); n.Driver != "null" {
 		t.Errorf("%+v", n)
 	}
