@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -56,7 +55,7 @@ func BenchmarkProbe(b *testing.B) {
 	})
 	b.Run("runc-exec", func(b *testing.B) {
 		measure(b, func() {
-			if out, err := exec.Command("runc", "--root", filepath.Join(n.state, "runtime"), "exec", s.ID, "/bin/true").CombinedOutput(); err != nil {
+			if out, err := exec.Command("runc", "--root", n.driver.stateDir(), "exec", s.ID, "/bin/true").CombinedOutput(); err != nil {
 				b.Fatalf("%v: %s", err, out)
 			}
 		})

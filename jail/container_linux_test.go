@@ -253,7 +253,7 @@ func TestSecondShimInOneDirectory(t *testing.T) {
 	m.cancel() // not Close: it would end the shim of the other
 	m.done.Wait()
 	m.probes.close()
-	if err := ShimMain(context.Background(), []string{"--state-dir", n.state}); err == nil || !strings.Contains(err.Error(), "another one runs") {
+	if err := ShimMain(context.Background(), []string{"--state-dir", n.state + "/jail"}); err == nil || !strings.Contains(err.Error(), "another one runs") {
 		t.Errorf("a second shim: %v", err)
 	}
 }

@@ -143,14 +143,14 @@ func TestExitWhileNoDaemon(t *testing.T) {
 	d := daemon(t, daemonOrder{State: n.state, Spec: s, Start: true})
 	kill9(d)
 	// Let it end while nobody but the shim is there.
-	f, err := os.OpenFile(filepath.Join(n.state, "containers", s.ID, "stdin"), os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(n.state, "jail", "containers", s.ID, "stdin"), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.WriteString("go\n")
 	f.Close()
 	for range 500 {
-		if _, err := os.Stat(filepath.Join(n.state, "containers", s.ID, "exit.json")); err == nil {
+		if _, err := os.Stat(filepath.Join(n.state, "jail", "containers", s.ID, "exit.json")); err == nil {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -231,7 +231,7 @@ func TestBothKilled(t *testing.T) {
 	n := &node{t: t, state: t.TempDir()}
 	s := n.spec(`trap 'echo bye; exit 3' TERM; echo hi; while :; do sleep 0.05; done`)
 	d := daemon(t, daemonOrder{State: n.state, Spec: s, Start: true})
-	pid, _, err := shim.Client(n.state).Hello(context.Background())
+	pid, _, err := shim.Client(n.state + "/jail").Hello(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestLeftoverOfSameID(t *testing.T) {
 	n.shim.Forget(ctx, s.ID)
 	n.start(s)
 	n.wait(s.ID)
-	os.RemoveAll(filepath.Join(n.state, "runtime", s.ID))
+	os.RemoveAll(filepath.Join(n.driver.stateDir(), s.ID))
 	if err := n.Delete(ctx, s.ID); err != nil {
 		t.Error(err)
 	}

@@ -20,7 +20,7 @@ import (
 
 // Config is what a Manager is opened with.
 type Config struct {
-	StateDir    string   // bundles, logs, the runtime's state, the shim's socket; 0700
+	StateDir    string   // the daemon's; bundles, logs, the runtime's state and the shim's socket live in its jail/
 	RuntimePath string   // "" looks for runc or ocijail in PATH
 	Self        string   // the satld binary, run as `Self shim --state-dir DIR`; "" is this program
 	ShimArgs    []string // instead of "shim"; for tests
@@ -59,7 +59,10 @@ func Open(ctx context.Context, cfg Config) (*Manager, error) {
 		cfg.Logger = slog.Default()
 	}
 	var err error
-	if cfg.StateDir, err = filepath.Abs(cfg.StateDir); err != nil {
+	if cfg.StateDir == "" {
+		return nil, errors.New("jail: a state directory is required")
+	}
+	if cfg.StateDir, err = filepath.Abs(filepath.Join(cfg.StateDir, "jail")); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	if cfg.RuntimePath == "" {

@@ -227,7 +227,7 @@ func TestProbeIsTheTask(t *testing.T) { // cases/probe.md, probe-9, and the spec
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := exec.Command("runc", "--root", filepath.Join(n.state, "runtime"), "exec", s.ID, "busybox", "sh", "-c", script).CombinedOutput()
+	want, err := exec.Command("runc", "--root", n.driver.stateDir(), "exec", s.ID, "busybox", "sh", "-c", script).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, want)
 	}
@@ -259,7 +259,7 @@ func TestProbeOfRootIsRuncs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := exec.Command("runc", "--root", filepath.Join(n.state, "runtime"), "exec", s.ID, "busybox", "sh", "-c", script).CombinedOutput()
+	want, err := exec.Command("runc", "--root", n.driver.stateDir(), "exec", s.ID, "busybox", "sh", "-c", script).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, want)
 	}

@@ -93,7 +93,14 @@ func run(ctx context.Context, dir Dir) (err error) {
 	dirf.Close()
 	ready("ok")
 	ready = func(string) {}
-	stop := context.AfterFunc(ctx, func() { l.Close() })
+	stop := context.AfterFunc(ctx, func() {
+		// Asked to end by a signal: not while there is something to hold.
+		if s.quit() {
+			close(s.done)
+		} else {
+			complain("not ending: there are containers")
+		}
+	})
 	defer stop()
 	s.serve(l)
 	os.Remove(dirFile(dir, socketName))

@@ -137,14 +137,22 @@ func (s *server) handle(req request) (resp response, err error) {
 	case opForget:
 		s.forget(req.ID)
 	case opQuit:
-		s.mu.Lock()
-		resp.Busy = len(s.containers)+len(s.pending) > 0 || s.quitting
-		s.quitting = s.quitting || !resp.Busy
-		s.mu.Unlock()
+		resp.Busy = !s.quit()
 	default:
 		err = refuse(KindUnsupported, "this shim does not know %q", req.Op)
 	}
 	return resp, err
+}
+
+// quit allows the end, once, if nothing is held.
+func (s *server) quit() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.quitting || len(s.containers)+len(s.pending) > 0 {
+		return false
+	}
+	s.quitting = true
+	return true
 }
 
 func (s *server) resize(id string, width, height uint16) error {

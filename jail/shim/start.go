@@ -89,12 +89,28 @@ func (c *container) release(fifo string, limit time.Duration) error {
 		}
 	}()
 	if _, err := f.Read(make([]byte, 8)); err != nil {
+		if waitsIn(f) {
+			return os.Remove(fifo) // it was started and has ended already
+		}
 		if c.hasEnded() {
 			return refuse(KindEnded, "container %s: its first process died before it was started", c.id)
 		}
 		return fmt.Errorf("start container %s: its first process does not answer: %w", c.id, err)
 	}
 	return os.Remove(fifo)
+}
+
+// waitsIn tells whether there is something to read; the deadline does not matter.
+func waitsIn(f *os.File) (some bool) {
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	rc.Control(func(fd uintptr) {
+		n, err := unix.Read(int(fd), make([]byte, 8))
+		some = err == nil && n > 0
+	})
+	return some
 }
 
 func (c *container) hasEnded() bool {
