@@ -38,7 +38,7 @@ const (
 	DefaultSnapshotThreshold = 4096
 	DefaultTrailingLogs      = 1024
 	// DefaultSnapshotInterval is how often the threshold is looked at.
-	DefaultSnapshotInterval = 5 * time.Second
+	DefaultSnapshotInterval = time.Second
 
 	// snapshotsKept includes the previous generation.
 	snapshotsKept = 2
