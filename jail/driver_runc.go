@@ -19,11 +19,11 @@ type runc struct {
 	path     string // of the binary
 	root     string // runc's own state
 	initPath string // of satl-init
-	host     host
+	host     hostFacts
 }
 
-// host is what a bundle takes from the machine.
-type host struct {
+// hostFacts are what a bundle takes from the machine.
+type hostFacts struct {
 	capBounding uint64              // the daemon's capability bounding set
 	masked      []string            // paths to mask that only this machine has
 	devices     []specs.LinuxDevice // for privileged containers

@@ -17,7 +17,7 @@ import (
 func newDriver(cfg Config) driver {
 	return runc{
 		path: cfg.RuntimePath, root: filepath.Join(cfg.StateDir, "runtime"), initPath: cfg.InitPath,
-		host: host{capBounding: capBounding(), masked: maskedOfHost(), devices: devicesOfHost()},
+		host: hostFacts{capBounding: capBounding(), masked: maskedOfHost(), devices: devicesOfHost()},
 	}
 }
 

@@ -36,6 +36,7 @@ func Main(ctx context.Context, args []string) error {
 	// It moves bytes inside the kernel and keeps a few small maps.
 	debug.SetGCPercent(25)
 	debug.SetMemoryLimit(24 << 20)
+	debug.FreeOSMemory() // what the packages of the whole program made at their start
 	// Handlers instead of SIG_IGN, so that what the containers run gets the defaults.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGTERM)
 	return run(ctx, Dir(*dir))
