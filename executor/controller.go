@@ -43,6 +43,14 @@ func (c *controller) Update(context.Context, *api.Task) error { return nil }
 
 // Prepare makes the container: its image is here and its networks exist.
 func (c *controller) Prepare(ctx context.Context) error {
+	err := c.prepare(ctx)
+	if err != nil && err != exec.ErrTaskPrepared && ctx.Err() == nil {
+		c.log().Error("task cannot be prepared", "err", err)
+	}
+	return err
+}
+
+func (c *controller) prepare(ctx context.Context) error {
 	if _, ok := c.node.byID(c.id); ok {
 		return exec.ErrTaskPrepared
 	}
@@ -86,6 +94,9 @@ func (c *controller) Start(ctx context.Context) error {
 	}
 	if rec := ctr.record(); rec.State == Created && !rec.Stopping {
 		if err := c.node.startRun(ctx, ctr); err != nil {
+			if ctx.Err() == nil {
+				c.log().Error("task cannot be started", "err", err)
+			}
 			return fmt.Errorf("start container: %w", err)
 		}
 	}

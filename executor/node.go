@@ -64,7 +64,7 @@ type Config struct {
 // exec.Executor for tasks and Containers for the API.
 type Node struct {
 	cfg Config
-	dir string // STATE/containers
+	dir string // STATE/executor
 	log *slog.Logger
 
 	// ctx bounds the goroutines that watch containers: when it ends they stop
@@ -85,7 +85,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	n := &Node{cfg: cfg, dir: filepath.Join(cfg.StateDir, "containers"), log: cfg.Logger, containers: make(map[string]*Container)}
+	n := &Node{cfg: cfg, dir: filepath.Join(cfg.StateDir, "executor"), log: cfg.Logger, containers: make(map[string]*Container)}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	if err := n.adoptAll(ctx); err != nil {
 		n.stop()

@@ -20,6 +20,8 @@ import (
 	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/api/naming"
+
+	"satld/network"
 )
 
 // taskContainerID is the ID of a task's container: derived, so that a task
@@ -63,6 +65,9 @@ func taskRecord(t *api.Task, spec *api.ContainerSpec) (Record, error) {
 		}
 		r.NetworkIDs = append(r.NetworkIDs, a.Network.ID)
 		r.Aliases[a.Network.ID] = a.Aliases
+	}
+	if len(r.NetworkIDs) == 0 && !r.Host {
+		r.NetworkIDs = []string{network.DefaultID}
 	}
 	labels := maps.Clone(spec.Labels)
 	if labels == nil {

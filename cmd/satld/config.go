@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/pflag"
+)
+
+// Config is what satld is told by its flags and its file; flags win. Each
+// flag is also a key of the file, dashes written as underscores.
+type Config struct {
+	Socket        string `toml:"socket"`
+	StateDir      string `toml:"state_dir"`
+	ListenAddr    string `toml:"listen_addr"`
+	AdvertiseAddr string `toml:"advertise_addr"`
+	Runtime       string `toml:"runtime"`
+	NetworkName   string `toml:"network_name"`
+	NetworkPool   string `toml:"network_pool"`
+	Redirect      string `toml:"redirect"`
+	MetricsAddr   string `toml:"metrics_addr"`
+	DashboardAddr string `toml:"dashboard_addr"`
+	LogLevel      string `toml:"log_level"`
+	LogFormat     string `toml:"log_format"`
+
+	// ForceNewCluster is for one start only, so it is a flag and no key.
+	ForceNewCluster bool `toml:"-"`
+}
+
+// defaults are the values of a daemon that is told nothing, by platform.
+func defaults(goos string) Config {
+	c := Config{
+		Socket:      "/var/run/satl.sock",
+		StateDir:    "/var/lib/satl",
+		ListenAddr:  "0.0.0.0:2377",
+		Runtime:     "runc",
+		NetworkName: "satl0",
+		NetworkPool: "10.88.0.0/16",
+		Redirect:    "nft",
+		LogLevel:    "info",
+		LogFormat:   "text",
+	}
+	if goos == "freebsd" {
+		c.StateDir, c.Runtime, c.Redirect = "/var/db/satl", "ocijail", "pf"
+	}
+	return c
+}
+
+// defaultConfigFile is read when no --config is given and it exists.
+func defaultConfigFile(goos string) string {
+	if goos == "freebsd" {
+		return "/usr/local/etc/satl/satld.toml"
+	}
+	return "/etc/satl/satld.toml"
+}
+
+// register binds the flags to the fields of c, whose values are the defaults.
+func (c *Config) register(f *pflag.FlagSet) {
+	f.StringVar(&c.Socket, "socket", c.Socket, "unix `path` of the Docker API")
+	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "`directory` of everything that is kept")
+	f.StringVar(&c.ListenAddr, "listen-addr", c.ListenAddr, "`host:port` for the other nodes of the cluster")
+	f.StringVar(&c.AdvertiseAddr, "advertise-addr", c.AdvertiseAddr, "`host:port` the other nodes reach this one at (default: from --listen-addr)")
+	f.StringVar(&c.Runtime, "runtime", c.Runtime, "`path` or name of the container runtime")
+	f.StringVar(&c.NetworkName, "network-name", c.NetworkName, "`name` of the default network and of its bridge, at most 15 characters")
+	f.StringVar(&c.NetworkPool, "network-pool", c.NetworkPool, "`CIDR` that networks get their addresses from")
+	f.StringVar(&c.Redirect, "redirect", c.Redirect, "how published ports are redirected: `pf|nft|off`")
+	f.StringVar(&c.MetricsAddr, "metrics-addr", c.MetricsAddr, "`host:port` to serve Prometheus metrics on (default: off)")
+	f.StringVar(&c.DashboardAddr, "dashboard-addr", c.DashboardAddr, "`host:port` to serve a read-only page of services and health on (default: off)")
+	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
+	f.BoolVar(&c.ForceNewCluster, "force-new-cluster", false, "make a cluster of this node alone out of its last good state (no key of the file)")
+	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "`format`: text or json")
+}
+
+// load reads flags and file into a Config and checks it.
+func load(goos string, args []string) (Config, error) {
+	c := defaults(goos)
+	flags := pflag.NewFlagSet("satld", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	file := flags.String("config", "", "")
+	c.register(flags)
+	if err := flags.Parse(args); err != nil {
+		return c, usageError{err}
+	}
+	if flags.NArg() > 0 {
+		return c, usageError{fmt.Errorf("unexpected argument %q", flags.Arg(0))}
+	}
+	path, must := *file, *file != ""
+	if !must {
+		path = defaultConfigFile(goos)
+	}
+	if err := c.readFile(path); err != nil && (must || !errors.Is(err, fs.ErrNotExist)) {
+		return c, err
+	}
+	// Flags win over the file: the command line is read once more, over it.
+	if err := flags.Parse(args); err != nil {
+		return c, usageError{err}
+	}
+	return c, c.check()
+}
+
+// readFile lays the file's keys over c; an unknown key is an error.
+func (c *Config) readFile(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	dec := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields()
+	if err := dec.Decode(c); err != nil {
+		var strict *toml.StrictMissingError
+		if errors.As(err, &strict) {
+			return fmt.Errorf("configuration %s: unknown key %s", path, strings.Join(strict.Errors[0].Key(), "."))
+		}
+		var decode *toml.DecodeError
+		if errors.As(err, &decode) {
+			row, col := decode.Position()
+			return fmt.Errorf("configuration %s: line %d, column %d: %w", path, row, col, err)
+		}
+		return fmt.Errorf("configuration %s: %w", path, err)
+	}
+	return nil
+}
+
+var networkName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,14}$`)
+
+// check says what of the configuration cannot work, naming the flag.
+func (c Config) check() error {
+	bad := func(flag, value, why string) error {
+		return usageError{fmt.Errorf("--%s %q: %s", flag, value, why)}
+	}
+	if !filepath.IsAbs(c.Socket) {
+		return bad("socket", c.Socket, "must be an absolute path")
+	}
+	if len(c.Socket) > 100 {
+		return bad("socket", c.Socket, "is too long for a unix socket (at most 100 characters)")
+	}
+	if !filepath.IsAbs(c.StateDir) || filepath.Clean(c.StateDir) == "/" {
+		return bad("state-dir", c.StateDir, "must be an absolute path below /")
+	}
+	if c.Runtime == "" {
+		return bad("runtime", c.Runtime, "must name the container runtime")
+	}
+	if !networkName.MatchString(c.NetworkName) {
+		return bad("network-name", c.NetworkName, "must start with a lower-case letter and hold at most 15 of a-z, 0-9, _ and -")
+	}
+	if p, err := netip.ParsePrefix(c.NetworkPool); err != nil || !p.Addr().Is4() || p.Bits() < 8 || p.Bits() > 28 || p.Masked() != p {
+		return bad("network-pool", c.NetworkPool, "must be an IPv4 network such as 10.88.0.0/16, from /8 to /28")
+	}
+	switch c.Redirect {
+	case "pf", "nft", "off":
+	default:
+		return bad("redirect", c.Redirect, "must be pf, nft or off")
+	}
+	if want := defaults(runtime.GOOS).Redirect; c.Redirect != "off" && c.Redirect != want {
+		return bad("redirect", c.Redirect, "is not of this platform: use "+want+" or off")
+	}
+	addrs := []struct {
+		flag, value string
+		optional    bool
+	}{
+		{"listen-addr", c.ListenAddr, false},
+		{"advertise-addr", c.AdvertiseAddr, true},
+		{"metrics-addr", c.MetricsAddr, true},
+		{"dashboard-addr", c.DashboardAddr, true},
+	}
+	for _, a := range addrs {
+		if a.value == "" && a.optional {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(a.value); err != nil {
+			return bad(a.flag, a.value, "must be host:port")
+		}
+	}
+	if _, err := logLevel(c.LogLevel); err != nil {
+		return bad("log-level", c.LogLevel, "must be debug, info, warn or error")
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		return bad("log-format", c.LogFormat, "must be text or json")
+	}
+	return nil
+}
+
+func logLevel(s string) (slog.Level, error) {
+	var l slog.Level
+	err := l.UnmarshalText([]byte(s))
+	return l, err
+}
+
+// usageError is a command line or configuration that cannot work: exit code 2.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }

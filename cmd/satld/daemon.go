@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	swarmapi "github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"satld/api"
+	"satld/cluster"
+	"satld/dns"
+	"satld/events"
+	"satld/executor"
+	"satld/healthcheck"
+	"satld/image"
+	"satld/jail"
+	"satld/network"
+	"satld/redirect"
+	"satld/traffic"
+)
+
+// node is everything that works on this machine below the cluster: what a
+// daemon opens at its start, and what `satld cleanup` takes down.
+type node struct {
+	cfg      Config
+	log      *slog.Logger
+	unlock   func()
+	runtime  *jail.Manager
+	images   *image.Store
+	networks *network.Manager
+	redirect traffic.Redirector
+}
+
+// openNode locks the state directory and opens the node's parts, in the order
+// they need each other. Nothing that runs is touched.
+func openNode(ctx context.Context, cfg Config, log *slog.Logger) (n *node, err error) {
+	n = &node{cfg: cfg, log: log}
+	if n.unlock, err = cluster.LockState(cfg.StateDir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.close())
+		}
+	}()
+	pool, err := netip.ParsePrefix(cfg.NetworkPool)
+	if err != nil {
+		return nil, err
+	}
+	if n.networks, err = network.Open(ctx, network.Config{StateDir: cfg.StateDir, Name: cfg.NetworkName, Pool: pool, Logger: log}); err != nil {
+		return nil, err
+	}
+	if n.images, err = image.Open(image.Config{StateDir: cfg.StateDir, Logger: log}); err != nil {
+		return nil, err
+	}
+	if n.redirect, err = newRedirector(cfg, n.networks.Mark(), log); err != nil {
+		return nil, err
+	}
+	if n.runtime, err = jail.Open(ctx, jail.Config{StateDir: filepath.Join(cfg.StateDir, "jail"), RuntimePath: cfg.Runtime, Logger: log}); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// close lets go of the parts; what runs goes on.
+func (n *node) close() error {
+	var err error
+	if n.runtime != nil {
+		err = errors.Join(err, n.runtime.Close())
+	}
+	if n.images != nil {
+		err = errors.Join(err, n.images.Close())
+	}
+	if n.networks != nil {
+		err = errors.Join(err, n.networks.Close())
+	}
+	n.unlock()
+	return err
+}
+
+// daemon runs satld until ctx ends. Tasks, pools and NAT are left in place,
+// so that a stop or an upgrade is not noticed by clients.
+func daemon(ctx context.Context, cfg Config) (err error) {
+	log, err := newLogger(os.Stderr, cfg.LogLevel, cfg.LogFormat)
+	if err != nil {
+		return err
+	}
+	slog.SetDefault(log)
+	begun := time.Now()
+	n, err := openNode(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.close()) }()
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	monitor := healthcheck.NewMonitor(healthcheck.Options{Logger: log, Registerer: registry})
+	var member *cluster.Node
+	table := traffic.New(traffic.Config{
+		Redirector: n.redirect, Logger: log, Registerer: registry,
+		Subnets: func() []redirect.Subnet { return subnets(n.networks) },
+		Known:   func(service string) bool { return member != nil && serviceExists(member.Store(), service) },
+	})
+	names := dns.New(table, dns.Config{Logger: log, Registerer: registry})
+	networks := &announced{Manager: n.networks, names: names, table: table, log: log}
+	networks.announce()
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name of this host: %w", err)
+	}
+	happened := new(events.Log)
+	// Containers of an earlier daemon are taken over before traffic's first
+	// pass, which would else find nobody and empty the pools.
+	exec, err := executor.Open(ctx, executor.Config{
+		StateDir: cfg.StateDir, Hostname: hostname, Version: version,
+		Runtime: n.runtime, Images: n.images, Networks: networks, Traffic: table, Prober: monitor,
+		Events: happened, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer exec.Close()
+	table.Settled()
+	member, err = cluster.Open(ctx, cluster.Config{
+		StateDir: cfg.StateDir, ListenAddr: cfg.ListenAddr, AdvertiseAddr: cfg.AdvertiseAddr,
+		Hostname: hostname, Executor: exec, Logger: log, ForceNewCluster: cfg.ForceNewCluster,
+	})
+	if err != nil {
+		return err
+	}
+	server := api.New(api.Config{
+		Cluster: member, Containers: exec, Images: n.images, Networks: networks, Events: happened,
+		TrafficStatus: func() string { return text(table.Health()) },
+		Version:       version, Commit: commit, Root: cfg.StateDir, NodeName: hostname,
+		NetworkName: cfg.NetworkName, Runtime: cfg.Runtime, Redirect: cfg.Redirect,
+		Debug: cfg.LogLevel == "debug", Logger: log,
+	})
+
+	// Two groups: what clients and the cluster use stops first, then what
+	// serves the tasks of this node.
+	below, stopBelow := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBelow()
+	lower, lowerCtx := errgroup.WithContext(below)
+	defer func() { err = errors.Join(err, member.Close()) }()
+	lower.Go(func() error { return monitor.Run(lowerCtx) })
+	lower.Go(func() error { return table.Run(lowerCtx) })
+	lower.Go(func() error { return names.Run(lowerCtx) })
+
+	upper, upperCtx := errgroup.WithContext(ctx)
+	upper.Go(func() error { // a failure below stops the daemon
+		select {
+		case <-lowerCtx.Done():
+			return context.Cause(lowerCtx)
+		case <-upperCtx.Done():
+			return nil
+		}
+	})
+	upper.Go(func() error { return member.Run(upperCtx) })
+	upper.Go(func() error { return server.Run(upperCtx) })
+	upper.Go(func() error { return server.Serve(upperCtx, cfg.Socket, 0o660, "") })
+	if cfg.MetricsAddr != "" {
+		upper.Go(func() error { return serveHTTP(upperCtx, "metrics-addr", cfg.MetricsAddr, metricsHandler(registry)) })
+	}
+	if cfg.DashboardAddr != "" {
+		page := dashboard{store: member.Store(), containers: exec}
+		upper.Go(func() error { return serveHTTP(upperCtx, "dashboard-addr", cfg.DashboardAddr, http.Handler(page)) })
+	}
+	log.Info("satld is up", "version", version, "socket", cfg.Socket, "state_dir", cfg.StateDir, "node", member.NodeID(), "took", time.Since(begun).String())
+
+	err = upper.Wait()
+	exec.Close()
+	stopBelow()
+	lowerErr := lower.Wait()
+	err = cmp.Or(withoutCancel(err), withoutCancel(lowerErr))
+	log.Info("satld stops; tasks are left running", "err", err)
+	return err
+}
+
+// serviceExists tells whether the store has a service of that name.
+func serviceExists(s *store.MemoryStore, name string) bool {
+	var found []*swarmapi.Service
+	var err error
+	s.View(func(tx store.ReadTx) { found, err = store.FindServices(tx, store.ByName(name)) })
+	return err == nil && len(found) > 0
+}
+
+func withoutCancel(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"bytes"
+	"html/template"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+
+	"satld/executor"
+)
+
+// dashboard is a read-only page of services, their tasks and, for the tasks
+// of this node, their health. It has no scripts and changes nothing.
+type dashboard struct {
+	store      *store.MemoryStore
+	containers executor.Containers
+}
+
+type dashboardTask struct {
+	Name, Node, State, Since, Health, Err string
+}
+
+type dashboardService struct {
+	Name  string
+	Tasks []dashboardTask
+}
+
+var dashboardPage = template.Must(template.New("dashboard").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5"><title>satld</title>
+<style>body{font-family:sans-serif;margin:2em}table{border-collapse:collapse;margin-bottom:1.5em}
+td,th{text-align:left;padding:.2em 1em .2em 0;border-bottom:1px solid #ddd}.healthy{color:#060}.unhealthy,.failed{color:#a00}</style>
+</head><body><h1>satld</h1>
+{{range .}}<h2>{{.Name}}</h2>
+<table><tr><th>task<th>node<th>state<th>since<th>health<th>error</tr>
+{{range .Tasks}}<tr><td>{{.Name}}<td>{{.Node}}<td class="{{.State}}">{{.State}}<td>{{.Since}}<td class="{{.Health}}">{{.Health}}<td>{{.Err}}</tr>
+{{end}}</table>
+{{else}}<p>No services.</p>
+{{end}}</body></html>
+`))
+
+// ServeHTTP renders the page.
+func (d dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		http.Error(w, "read only", http.StatusMethodNotAllowed)
+		return
+	}
+	if r.URL.Path != "/" {
+		http.NotFound(w, r)
+		return
+	}
+	var page bytes.Buffer
+	if err := dashboardPage.Execute(&page, d.services(time.Now())); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	_, _ = w.Write(page.Bytes()) // the client is gone if this fails
+}
+
+func (d dashboard) services(now time.Time) []dashboardService {
+	health := map[string]string{}
+	for _, c := range d.containers.List() {
+		if c.Health != nil {
+			health[c.TaskID] = c.Health.Status.String()
+		}
+	}
+	var services []*api.Service
+	var tasks []*api.Task
+	hosts := map[string]string{}
+	var err error
+	d.store.View(func(tx store.ReadTx) {
+		if services, err = store.FindServices(tx, store.All); err != nil {
+			return
+		}
+		if tasks, err = store.FindTasks(tx, store.All); err != nil {
+			return
+		}
+		var nodes []*api.Node
+		if nodes, err = store.FindNodes(tx, store.All); err != nil {
+			return
+		}
+		for _, n := range nodes {
+			if n.Description != nil {
+				hosts[n.ID] = n.Description.Hostname
+			}
+		}
+	})
+	if err != nil { // of unknown selectors only, and All is known
+		return nil
+	}
+	var out []dashboardService
+	for _, s := range services {
+		row := dashboardService{Name: s.Spec.Annotations.Name}
+		for _, t := range tasks {
+			if t.ServiceID != s.ID {
+				continue
+			}
+			row.Tasks = append(row.Tasks, dashboardTask{
+				Name: t.ID, Node: hosts[t.NodeID], State: strings.ToLower(t.Status.State.String()),
+				Since: since(t, now), Health: health[t.ID], Err: t.Status.Err,
+			})
+		}
+		slices.SortFunc(row.Tasks, func(a, b dashboardTask) int { return strings.Compare(a.Name, b.Name) })
+		out = append(out, row)
+	}
+	slices.SortFunc(out, func(a, b dashboardService) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func since(t *api.Task, now time.Time) string {
+	if t.Status.Timestamp == nil {
+		return ""
+	}
+	at := time.Unix(t.Status.Timestamp.Seconds, int64(t.Status.Timestamp.Nanos))
+	return now.Sub(at).Round(time.Second).String()
+}

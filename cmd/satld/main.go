@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+// Command satld is the daemon: it runs services as FreeBSD jails, or as
+// containers on Linux, driven by Docker clients over a unix socket.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"satld/jail"
+)
+
+// version is set by the build (-ldflags -X main.version=...).
+var version = "dev"
+
+// commit is set by the build.
+var commit = ""
+
+// Exit codes (DESIGN.md section 8).
+const (
+	exitStopped = 0
+	exitFailed  = 1
+	exitUsage   = 2
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is the command line: the daemon itself, or one of its few verbs.
+func run(args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 {
+		switch args[0] {
+		case "shim":
+			// One helper process a node holds output and exit statuses.
+			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+			defer stop()
+			return exitOf(jail.ShimMain(ctx, args[1:]), stderr)
+		case "validate":
+			_, err := load(runtime.GOOS, args[1:])
+			if err == nil {
+				fmt.Fprintln(stdout, "configuration is valid")
+			}
+			return exitOf(err, stderr)
+		case "cleanup":
+			cfg, err := load(runtime.GOOS, args[1:])
+			if err == nil {
+				err = cleanup(context.Background(), cfg)
+			}
+			return exitOf(err, stderr)
+		case "version", "--version", "-v":
+			fmt.Fprintf(stdout, "satld version %s, build %s\n", version, orUnknown(commit))
+			return exitStopped
+		case "help", "--help", "-h":
+			usage(stdout)
+			return exitStopped
+		}
+	}
+	cfg, err := load(runtime.GOOS, args)
+	if err != nil {
+		return exitOf(err, stderr)
+	}
+	// SIGTERM stops the daemon and leaves every task running.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	return exitOf(daemon(ctx, cfg), stderr)
+}
+
+// exitOf says an error in one line and returns its exit code.
+func exitOf(err error, stderr io.Writer) int {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return exitStopped
+	}
+	fmt.Fprintln(stderr, "satld:", err)
+	if errors.As(err, new(usageError)) {
+		fmt.Fprintln(stderr, "See 'satld --help'.")
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func usage(w io.Writer) {
+	fmt.Fprint(w, `Usage: satld [flags]
+       satld validate [flags]   check flags and configuration, start nothing
+       satld cleanup [flags]    of a stopped daemon: end its containers, take away
+                                its interfaces and rules; store and images stay
+       satld version
+
+Runs services as jails, driven by Docker clients over a unix socket.
+A fresh daemon is a cluster of one: there is nothing to initialise.
+
+Flags (each is also a key of the configuration file, with _ for -; flags win):
+`)
+	c := defaults(runtime.GOOS)
+	flags := pflag.NewFlagSet("satld", pflag.ContinueOnError)
+	flags.String("config", defaultConfigFile(runtime.GOOS), "`file` to read, in TOML")
+	c.register(flags)
+	fmt.Fprint(w, flags.FlagUsages())
+	fmt.Fprint(w, `
+Exit status: 0 stopped, 1 failed, 2 wrong usage.
+Example:
+  satld --socket /tmp/satl.sock --state-dir /tmp/satl --network-pool 10.99.0.0/16
+  docker -H unix:///tmp/satl.sock service ls
+`)
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}

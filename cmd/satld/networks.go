@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+
+	"satld/dns"
+	"satld/network"
+	"satld/redirect"
+	"satld/traffic"
+)
+
+// announced are the node's networks; whoever depends on which there are, DNS
+// and the packet filter, is told when one comes or goes.
+type announced struct {
+	*network.Manager
+	names *dns.Server
+	table *traffic.Table
+	log   *slog.Logger
+}
+
+// Ensure makes a network and has its tasks' questions answered there.
+func (a *announced) Ensure(ctx context.Context, n network.Network) (network.Network, error) {
+	_, known := a.Get(n.ID)
+	made, err := a.Manager.Ensure(ctx, n)
+	if err == nil && !known {
+		a.announce()
+	}
+	return made, err
+}
+
+// Remove deletes a network.
+func (a *announced) Remove(ctx context.Context, id string) error {
+	err := a.Manager.Remove(ctx, id)
+	if err == nil {
+		a.announce()
+	}
+	return err
+}
+
+func (a *announced) announce() {
+	a.table.Nudge()
+	var places []dns.Listen
+	for _, n := range a.List() {
+		places = append(places, dns.Listen{Addr: netip.AddrPortFrom(n.Gateway, 53), Subnet: n.Subnet})
+	}
+	if err := a.names.Set(places); err != nil {
+		a.log.Warn("DNS does not answer on every network yet; it is retried", "err", err)
+	}
+}
+
+// subnets are the networks whose tasks are routed out.
+func subnets(networks *network.Manager) []redirect.Subnet {
+	var out []redirect.Subnet
+	for _, n := range networks.List() {
+		out = append(out, redirect.Subnet{Bridge: n.Bridge, Prefix: n.Subnet, Internal: n.Internal})
+	}
+	return out
+}

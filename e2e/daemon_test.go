@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// daemon is one satld under test.
+type daemon struct {
+	t       *testing.T
+	n       int
+	dir     string
+	state   string
+	sock    string
+	network string
+	subnet  string // first two bytes of its pool
+	log     *os.File
+	cmd     *exec.Cmd
+	exited  chan error
+	extra   []string
+}
+
+// daemons numbers the daemons of this test process; the base keeps test
+// processes that run at the same time apart.
+var daemons atomic.Int64
+
+func base() int {
+	h := fnv.New32a()
+	fmt.Fprint(h, os.Getpid())
+	return int(h.Sum32() % 97)
+}
+
+// newDaemon starts a satld in a scratch directory and takes everything of it
+// away at the end of the test, failing it if anything is left behind.
+func newDaemon(t *testing.T, extra ...string) *daemon {
+	t.Helper()
+	need(t)
+	n := int(daemons.Add(1))
+	dir, err := os.MkdirTemp("", "satl-e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot := (base() + n) % 97
+	d := &daemon{
+		t: t, n: n, dir: dir, state: filepath.Join(dir, "state"), sock: filepath.Join(dir, "satl.sock"),
+		network: fmt.Sprintf("st%x%d", os.Getpid(), n), subnet: fmt.Sprintf("10.%d", 130+slot), extra: extra,
+	}
+	if d.log, err = os.Create(filepath.Join(dir, "satld.log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.destroy)
+	d.start()
+	return d
+}
+
+func (d *daemon) flags() []string {
+	return append([]string{
+		"--socket", d.sock, "--state-dir", d.state,
+		"--listen-addr", fmt.Sprintf("127.0.0.1:%d", 20000+(base()*100+d.n)%10000),
+		"--network-name", d.network, "--network-pool", d.subnet + ".0.0/16", "--log-level", "debug",
+	}, d.extra...)
+}
+
+// start runs the daemon and waits until it answers.
+func (d *daemon) start() {
+	d.t.Helper()
+	d.cmd = exec.Command(filepath.Join(bin, "satld"), d.flags()...)
+	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := d.cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.exited = make(chan error, 1)
+	cmd, exited := d.cmd, d.exited
+	go func() { exited <- cmd.Wait() }()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		if _, err := d.get("/info"); err == nil {
+			return
+		} else if time.Now().After(deadline) {
+			d.t.Fatalf("satld does not answer: %v\n%s", err, d.logTail())
+		}
+		select {
+		case err := <-d.exited:
+			d.exited <- err
+			d.t.Fatalf("satld ended: %v\n%s", err, d.logTail())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// kill ends the daemon without warning; term asks it to stop.
+func (d *daemon) kill() { d.end(syscall.SIGKILL) }
+func (d *daemon) term() { d.end(syscall.SIGTERM) }
+
+func (d *daemon) end(sig syscall.Signal) {
+	d.t.Helper()
+	if d.cmd == nil {
+		return
+	}
+	_ = d.cmd.Process.Signal(sig)
+	select {
+	case err := <-d.exited:
+		if sig == syscall.SIGTERM && err != nil {
+			d.t.Errorf("satld stopped with %v\n%s", err, d.logTail())
+		}
+	case <-time.After(15 * time.Second):
+		_ = d.cmd.Process.Kill()
+		<-d.exited
+		d.t.Errorf("satld did not stop within 15s of %v\n%s", sig, d.logTail())
+	}
+	d.cmd = nil
+}
+
+// destroy takes the daemon and all that it made away, then looks for leftovers.
+func (d *daemon) destroy() {
+	d.term()
+	if d.t.Failed() {
+		d.t.Logf("daemon log:\n%s", d.logTail())
+	}
+	out, err := exec.Command(filepath.Join(bin, "satld"), append([]string{"cleanup"}, d.flags()...)...).CombinedOutput()
+	if err != nil {
+		d.t.Errorf("cleanup: %v\n%s", err, out)
+	}
+	for _, l := range d.leftovers() {
+		d.t.Errorf("left behind: %s", l)
+	}
+	d.log.Close()
+	if err := os.RemoveAll(d.dir); err != nil {
+		d.t.Errorf("remove scratch directory: %v", err)
+	}
+}
+
+// leftovers names what of this daemon is still on the machine.
+func (d *daemon) leftovers() []string {
+	var left []string
+	if data, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
+		for line := range strings.Lines(string(data)) {
+			if strings.Contains(line, d.dir) {
+				left = append(left, "mount "+strings.TrimSpace(line))
+			}
+		}
+	}
+	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, p := range procs {
+		if data, err := os.ReadFile(p); err == nil && bytes.Contains(data, []byte(d.dir)) {
+			left = append(left, "process "+p+" "+string(bytes.ReplaceAll(data, []byte{0}, []byte{' '})))
+		}
+	}
+	links, _ := net.Interfaces()
+	for _, l := range links {
+		if l.Name == d.network {
+			left = append(left, "interface "+l.Name)
+		}
+		addrs, _ := l.Addrs()
+		for _, a := range addrs {
+			if strings.HasPrefix(a.String(), d.subnet+".") {
+				left = append(left, "interface "+l.Name+" "+a.String())
+			}
+		}
+	}
+	if out, err := exec.Command("nft", "list", "ruleset").Output(); err == nil && strings.Contains(string(out), d.subnet+".") {
+		left = append(left, "nft rules of "+d.subnet)
+	}
+	return left
+}
+
+func (d *daemon) logTail() string {
+	data, _ := os.ReadFile(d.log.Name())
+	if len(data) > 16000 {
+		data = data[len(data)-16000:]
+	}
+	return string(data)
+}
+
+// get asks the API by HTTP.
+func (d *daemon) get(path string) ([]byte, error) {
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, "unix", d.sock)
+		},
+	}}
+	resp, err := client.Get("http://satl/v1.47" + path)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var buf bytes.Buffer
+	if _, err := buf.ReadFrom(resp.Body); err != nil {
+		return nil, err
+	}
+	if resp.StatusCode >= 400 {
+		return nil, fmt.Errorf("GET %s: %s: %s", path, resp.Status, buf.String())
+	}
+	return buf.Bytes(), nil
+}
+
+// try runs the docker CLI against the daemon.
+func (d *daemon) try(args ...string) (stdout, stderr string, err error) {
+	return d.client("docker", nil, args...)
+}
+
+func (d *daemon) client(program string, stdin []byte, args ...string) (stdout, stderr string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, append([]string{"-H", "unix://" + d.sock}, args...)...)
+	cmd.Env = append(os.Environ(), "DOCKER_CONFIG="+filepath.Join(d.dir, "docker-config"))
+	cmd.Stdin = bytes.NewReader(stdin)
+	var out, errb bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errb
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%s did not end within 90s: %w", strings.Join(args, " "), err)
+	}
+	return out.String(), errb.String(), err
+}
+
+// docker runs the docker CLI, which must succeed, and returns its trimmed output.
+func (d *daemon) docker(args ...string) string {
+	d.t.Helper()
+	out, stderr, err := d.try(args...)
+	if err != nil {
+		d.t.Fatalf("docker %s: %v\nstdout: %s\nstderr: %s", strings.Join(args, " "), err, out, stderr)
+	}
+	return strings.TrimSpace(out)
+}
+
+// refused runs the docker CLI, which must fail naming want.
+func (d *daemon) refused(want string, args ...string) {
+	d.t.Helper()
+	out, stderr, err := d.try(args...)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		d.t.Errorf("docker %s was not refused (%v): %s", strings.Join(args, " "), err, out)
+		return
+	}
+	if !strings.Contains(stderr, want) {
+		d.t.Errorf("docker %s: want %q in: %s", strings.Join(args, " "), want, stderr)
+	}
+}
+
+// inspect decodes `docker inspect` of one object.
+func (d *daemon) inspect(kind, name string) map[string]any {
+	d.t.Helper()
+	args := []string{"inspect", name}
+	if kind != "" {
+		args = []string{kind, "inspect", name}
+	}
+	var list []map[string]any
+	if err := json.Unmarshal([]byte(d.docker(args...)), &list); err != nil || len(list) != 1 {
+		d.t.Fatalf("inspect %s: %v, %d objects", name, err, len(list))
+	}
+	return list[0]
+}
+
+// path walks a decoded document by keys.
+func path(doc any, keys ...string) any {
+	for _, k := range keys {
+		m, ok := doc.(map[string]any)
+		if !ok {
+			return nil
+		}
+		doc = m[k]
+	}
+	return doc
+}
+
+// eventually waits until ok holds; what says what for.
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", within, what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// task is a row of a service's tasks as the API tells it.
+type task struct {
+	ID           string
+	Slot         int
+	DesiredState string
+	Status       struct {
+		State, Err, Message string
+		ContainerStatus     struct {
+			ContainerID string
+			PID         int
+			ExitCode    int
+		}
+	}
+}
+
+// tasks lists a service's tasks, newest last.
+func (d *daemon) tasks(service string) []task {
+	d.t.Helper()
+	data, err := d.get("/tasks?filters=" + `%7B%22service%22%3A%5B%22` + service + `%22%5D%7D`)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var list []task
+	if err := json.Unmarshal(data, &list); err != nil {
+		d.t.Fatal(err)
+	}
+	return list
+}
+
+// running are the tasks of a service that are RUNNING and wanted so.
+func (d *daemon) running(service string) []task {
+	d.t.Helper()
+	return slices.DeleteFunc(d.tasks(service), func(t task) bool { return t.Status.State != "running" || t.DesiredState != "running" })
+}
