@@ -160,6 +160,9 @@ func (s *Server) storeBridge(ctx context.Context, name string) (satlnetwork.Netw
 	if d := found.Spec.DriverConfig; found.Spec.Ingress || d != nil && (d.Name == network.NetworkHost || d.Name == network.NetworkNone) {
 		return satlnetwork.Network{}, errInvalid("network %s cannot be joined by a container", name)
 	}
+	if driverOf(found) == "overlay" && !found.Spec.Attachable {
+		return satlnetwork.Network{}, errForbidden("could not attach to network %s: network %s not manually attachable", name, name)
+	}
 	n := satlnetwork.Network{ID: found.ID, Name: found.Spec.Annotations.Name, Internal: found.Spec.Internal}
 	ipam := found.IPAM
 	if ipam == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/moby/swarmkit/v2/manager/state/store"
 
 	"satld/executor"
+	"satld/image"
 	"satld/network"
 )
 
@@ -252,6 +253,11 @@ func TestNetworkInUse(t *testing.T) {
 	if _, ok := f.networks.Get(made.ID); ok {
 		t.Error("the bridge stays for ever")
 	}
+
+	// A container of `run` is kept out unless the network is attachable, as Docker does.
+	f.must(t, 201, "POST", "/networks/create", `{"Name":"closed","Driver":"overlay"}`)
+	f.images.get = func(string) (image.Image, error) { return image.Image{ID: "sha256:1"}, nil }
+	f.refused(t, 403, "not manually attachable", "POST", "/containers/create", `{"Image":"bb:1","HostConfig":{"NetworkMode":"closed"}}`)
 
 	// A container of `run` holds its network.
 	made = into[dockernet.CreateResponse](t, f.must(t, 201, "POST", "/networks/create", `{"Name":"mine"}`))

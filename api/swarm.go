@@ -49,6 +49,7 @@ func (s *Server) clusterObject(ctx context.Context) (*api.Cluster, error) {
 func renderSwarm(c *api.Cluster) swarm.Swarm {
 	out := convert.SwarmFromGRPC(*c)
 	out.Version.Index = specIndex(out.Spec)
+	out.DefaultAddrPool = nil // SwarmKit's own, which no network here is taken from
 	return out
 }
 
