@@ -324,7 +324,16 @@ func TestFullDisk(t *testing.T) {
 	}
 	n := &node{t: t, state: dir}
 	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
+		// The shim's first thread may be gone before its last one has let go.
+		err := syscall.Unmount(dir, 0)
+		for range 100 {
+			if err == nil {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+			err = syscall.Unmount(dir, 0)
+		}
+		if err != nil {
 			syscall.Unmount(dir, syscall.MNT_DETACH)
 			t.Errorf("unmount: %v", err)
 		}
@@ -334,10 +343,9 @@ func TestFullDisk(t *testing.T) {
 	t.Cleanup(func() {
 		n.Delete(context.Background(), n.ids[0])
 		n.Forget(context.Background(), n.ids[0])
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-		time.Sleep(50 * time.Millisecond) // the shim's last file is closed
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		n.close(ctx)
 	})
 	s := n.spec(`dd if=/dev/zero bs=100000 count=50 2>/dev/null; exit 6`)
 	pid := n.create(s)

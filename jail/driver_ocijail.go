@@ -55,7 +55,7 @@ func (o ocijail) config(spec Spec, who identity) (*specs.Spec, error) {
 		"adding capabilities": len(spec.CapAdd) > 0, "dropping capabilities": len(spec.CapDrop) > 0,
 		"privileged containers": spec.Privileged, "no-new-privileges": spec.NoNewPrivileges,
 		"limits of memory, CPU and processes": spec.MemoryBytes > 0 || spec.NanoCPUs > 0 || spec.Pids > 0,
-		"ulimits": len(spec.Ulimits) > 0, "sysctls": len(spec.Sysctls) > 0, "an init process": spec.Init,
+		"ulimits":                             len(spec.Ulimits) > 0, "sysctls": len(spec.Sysctls) > 0, "an init process": spec.Init,
 	} {
 		if asked {
 			return nil, unsupported("%s: not supported for jails", what)

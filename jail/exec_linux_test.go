@@ -160,8 +160,9 @@ func TestExecTTY(t *testing.T) {
 	if err := p.Resize(123, 45); err != nil {
 		t.Fatal(err)
 	}
-	io.WriteString(w, "tty; stty size\n")
-	out.await(t, "45 123")
+	// runc passes the size on while it passes on the input: the one may overtake the other.
+	io.WriteString(w, "tty; until stty size | grep '45 123'; do sleep 0.1; done\n")
+	out.await(t, "\n45 123")
 	if !strings.Contains(out.String(), "/dev/pts/") {
 		t.Errorf("no terminal: %q", out)
 	}
@@ -188,7 +189,7 @@ func TestTTYContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	io.WriteString(w, "stty size\n")
-	out.await(t, "33 99")
+	out.await(t, "\n33 99")
 	io.WriteString(w, "exit 4\n")
 	if e := n.wait(s.ID); e.Code != 4 {
 		t.Errorf("%+v", e)

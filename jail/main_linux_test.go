@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"satld/jail/shim"
 )
 
 // The test binary is the shim as well, and a daemon that can be killed.
@@ -110,29 +112,33 @@ func (n *node) finish() {
 			n.t.Errorf("forget %s: %v", id, err)
 		}
 	}
-	shimPid, _, err := n.shim.Hello(ctx)
-	if err != nil {
-		n.t.Errorf("the shim does not answer at the end: %v", err)
-	}
 	if ids, err := n.List(ctx); err != nil || len(ids) > 0 {
 		n.t.Errorf("containers left: %v, %v", ids, err)
 	}
-	if err := n.Close(); err != nil {
-		n.t.Errorf("close: %v", err)
-	}
-	for range 200 { // its last act is before its end
-		if _, err := os.Stat(fmt.Sprintf("/proc/%d", shimPid)); err != nil {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", shimPid)); err == nil && len(b) > 0 {
-		n.t.Errorf("the shim still runs: %q", b)
-	}
+	n.close(ctx)
 	if b, _ := os.ReadFile(n.dir.ShimLog()); len(b) > 0 {
 		n.t.Logf("shim log:\n%s", b)
 	}
 	n.checkLeftovers()
+}
+
+// close closes the Manager and waits for the end of its shim, which must come.
+func (n *node) close(ctx context.Context) {
+	n.t.Helper()
+	pid, _, err := n.shim.Hello(ctx)
+	if err != nil {
+		n.t.Errorf("the shim does not answer at the end: %v", err)
+	}
+	if err := n.Close(); err != nil {
+		n.t.Errorf("close: %v", err)
+	}
+	for ctx.Err() == nil { // its socket goes a moment before it
+		if _, err := shim.StartTicks(pid); err != nil {
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	n.t.Error("the shim still runs")
 }
 
 // checkLeftovers fails on a process, mount or cgroup of this node's.
