@@ -226,7 +226,7 @@ func TestClientCommands(t *testing.T) {
 		{"hello", []string{"exec", "web.1", "echo", "hello"}},
 		{"active", []string{"info"}},
 		{"Server", []string{"version"}},
-		{d.network, []string{"network", "ls"}},
+		{"bridge", []string{"network", "ls"}},
 		{"Images", []string{"system", "df"}},
 		{"app", []string{"ps"}},
 	} {
@@ -279,7 +279,7 @@ func TestClientCommands(t *testing.T) {
 	}
 	d.docker("stack", "rm", "shop")
 	eventually(t, 20*time.Second, "network of the stack gone", func() bool { return !strings.Contains(d.docker("network", "ls"), "shop") })
-	logs := d.docker("service", "logs", "web")
+	_, logs, _ := d.try("service", "logs", "web") // the server logs on its stderr
 	if !strings.Contains(logs, "listening on") || !strings.Contains(logs, "web.1.") {
 		t.Errorf("service logs:\n%s", logs)
 	}
@@ -320,7 +320,7 @@ func TestBadInput(t *testing.T) {
 	t.Parallel()
 	d := loaded(t)
 	d.refused("name", "service", "create", "-d", "--name", "bad name", "app:1")
-	d.refused("retries", "service", "create", "-d", "--name", "x", "--health-cmd", "true", "--health-retries", "-1", "app:1")
+	d.refused("Retries", "service", "create", "-d", "--name", "x", "--health-cmd", "true", "--health-retries", "-1", "app:1")
 	d.refused("nosuch", "run", "--rm", "nosuch.invalid/image:1")
 	d.docker("service", "create", "-q", "--name", "web", "-p", strconv.Itoa(d.port(0))+":80", "app:1")
 	d.refused("already in use", "service", "create", "-d", "--name", "web2", "-p", strconv.Itoa(d.port(0))+":80", "app:1")

@@ -20,18 +20,21 @@ type Container struct {
 	rec     Record
 	pid     int
 	proved  chan struct{} // closed when the task has proved itself: the STARTING to RUNNING gate
+	began   chan struct{} // closed when the next run begins or fails to; renewed when it is over
 	done    chan struct{} // closed when no process of this run is left
 	gone    chan struct{} // closed when the container is removed
 	stopped chan struct{} // closed when a stop of this run was asked for
 
 	last     *healthcheck.Transition // the newest change of verdict not yet acted on
 	verdicts chan struct{}           // nudges the supervisor to look at last
+	health   *healthcheck.Health     // as it was when the probing of this run ended; nil until then
 }
 
 func newContainer(rec Record) *Container {
 	c := &Container{
 		id: rec.ID, rec: rec,
 		op:       make(chan struct{}, 1),
+		began:    make(chan struct{}),
 		gone:     make(chan struct{}),
 		verdicts: make(chan struct{}, 1),
 	}
@@ -42,7 +45,17 @@ func newContainer(rec Record) *Container {
 // newRun resets what belongs to one run of the main process.
 func (c *Container) newRun() {
 	c.proved, c.done, c.stopped = make(chan struct{}), make(chan struct{}), make(chan struct{})
-	c.last = nil
+	c.last, c.health = nil, nil
+}
+
+// awaitRun makes the channel that the next run's beginning closes. The caller
+// holds the lock.
+func (c *Container) awaitRun() {
+	select {
+	case <-c.began:
+		c.began = make(chan struct{})
+	default:
+	}
 }
 
 // acquire takes the container's operation slot.

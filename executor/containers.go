@@ -59,11 +59,7 @@ func (n *Node) snapshot(c *Container) Snapshot {
 	if m, err := mounts(r.HostConfig); err == nil {
 		s.Mounts = m
 	}
-	if _, probed := r.settings(); probed && r.State.Live() {
-		if h, ok := n.cfg.Prober.Get(r.ID); ok {
-			s.Health = &h
-		}
-	}
+	s.Health = n.health(c)
 	return s
 }
 
@@ -414,13 +410,34 @@ func (n *Node) Logs(ctx context.Context, ref string, q jail.LogQuery, each func(
 	return n.cfg.Runtime.Logs(ctx, c.id, q, each)
 }
 
-// Attach joins the container's live streams.
+// Attach joins the container's live streams. Of a container that does not run
+// it joins the next run, and misses nothing of it: `run` attaches first and
+// starts then.
 func (n *Node) Attach(ctx context.Context, ref string, stdin io.Reader, stdout, stderr io.Writer) error {
 	c, err := n.find(ref)
 	if err != nil {
 		return err
 	}
-	return n.cfg.Runtime.Attach(ctx, c.id, stdin, stdout, stderr)
+	c.mu.Lock()
+	live, began := c.rec.State.Live(), c.began
+	c.mu.Unlock()
+	if live {
+		return n.cfg.Runtime.Attach(ctx, c.id, stdin, stdout, stderr)
+	}
+	select {
+	case <-began:
+	case <-c.gone:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.ctx.Done():
+		return errors.New("the daemon is stopping")
+	}
+	err = n.cfg.Runtime.AttachFromStart(ctx, c.id, stdin, stdout, stderr)
+	if cerrdefs.IsNotFound(err) { // the start failed, and whoever started it was told why
+		return nil
+	}
+	return err
 }
 
 // Resize sets the size of the container's terminal, in characters.

@@ -4,6 +4,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -18,8 +19,12 @@ type exitError struct {
 	status *api.ContainerStatus
 }
 
-// Error says the cause, and the exit code in Docker's words.
+// Error says the cause, and the exit code in Docker's words. An unhealthy
+// task's exit code says nothing: it was told to stop.
 func (e *exitError) Error() string {
+	if errors.Is(e.cause, errUnhealthy) {
+		return e.cause.Error()
+	}
 	if e.cause != nil {
 		return fmt.Sprintf("task: non-zero exit (%d): %v", e.code, e.cause)
 	}

@@ -75,6 +75,10 @@ func (n *Node) startRun(ctx context.Context, c *Container) (err error) {
 func (n *Node) undo(c *Container, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.ctx), killBound)
 	defer cancel()
+	c.mu.Lock()
+	closeOnce(c.began) // those who wait to attach learn that there is nothing
+	c.awaitRun()
+	c.mu.Unlock()
 	return errors.Join(
 		n.cfg.Runtime.Delete(ctx, c.id),
 		n.cfg.Networks.Detach(ctx, c.id),
@@ -109,6 +113,7 @@ func (n *Node) started(ctx context.Context, c *Container, pid int, at time.Time,
 	}
 	c.mu.Lock()
 	c.pid = pid
+	closeOnce(c.began)
 	if c.rec.Proved {
 		closeOnce(c.proved)
 	}
@@ -193,7 +198,7 @@ func (n *Node) ended(c *Container, exit jail.Exit) {
 	rec := c.record()
 	log := n.logger(rec)
 	removeCtx, cancel := context.WithTimeout(ctx, proberBound)
-	if err := n.cfg.Prober.Remove(removeCtx, c.id); err != nil {
+	if err := n.unwatch(removeCtx, c); err != nil {
 		log.Warn("a probe still runs", "err", err)
 	}
 	cancel()
@@ -214,6 +219,7 @@ func (n *Node) ended(c *Container, exit jail.Exit) {
 	c.mu.Lock()
 	c.pid = 0
 	closeOnce(c.done)
+	c.awaitRun()
 	c.mu.Unlock()
 	log.Info("container ended", "exit_code", exit.Code, "oom_killed", exit.OOMKilled)
 
@@ -255,7 +261,7 @@ func (n *Node) stopRun(ctx context.Context, c *Container, grace time.Duration, s
 		log.Warn("stop not recorded", "err", err)
 	}
 	n.withdraw(ctx, c)
-	err := n.bounded(proberBound, func(ctx context.Context) error { return n.cfg.Prober.Remove(ctx, c.id) })
+	err := n.bounded(proberBound, func(ctx context.Context) error { return n.unwatch(ctx, c) })
 	if err != nil {
 		log.Warn("a probe still runs", "err", err)
 	}

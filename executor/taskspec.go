@@ -136,6 +136,12 @@ func taskHostConfig(t *api.Task, spec *api.ContainerSpec) *container.HostConfig 
 	if spec.PidsLimit != 0 {
 		h.PidsLimit = &spec.PidsLimit
 	}
+	if l := t.LogDriver; l != nil {
+		h.LogConfig = container.LogConfig{Type: l.Name, Config: l.Options}
+	}
+	if l := t.Spec.LogDriver; l != nil {
+		h.LogConfig = container.LogConfig{Type: l.Name, Config: l.Options}
+	}
 	if t.Spec.Resources != nil && t.Spec.Resources.Limits != nil {
 		h.Memory, h.NanoCPUs = t.Spec.Resources.Limits.MemoryBytes, t.Spec.Resources.Limits.NanoCPUs
 	}

@@ -57,6 +57,42 @@ func (n *Node) onVerdict(c *Container, t healthcheck.Transition) {
 	}
 }
 
+// unwatch ends the probing of a container; what was known of it is still shown.
+func (n *Node) unwatch(ctx context.Context, c *Container) error {
+	if h, ok := n.cfg.Prober.Get(c.id); ok {
+		h.NextProbe = time.Time{}
+		c.mu.Lock()
+		c.health = &h
+		c.mu.Unlock()
+	}
+	return n.cfg.Prober.Remove(ctx, c.id)
+}
+
+// health is what inspect shows: what the monitor knows of the container, or
+// knew when its probing ended; starting in the moment before it began. It is
+// nil if and only if there is no probe or the container never ran, so that
+// "not probed yet" is never read as "has no probe" (cases/verdict.md, verdict-6).
+func (n *Node) health(c *Container) *healthcheck.Health {
+	if h, ok := n.cfg.Prober.Get(c.id); ok {
+		return &h
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, probed := c.rec.settings(); !probed {
+		return nil
+	}
+	h := healthcheck.Health{Log: []healthcheck.Result{}}
+	switch {
+	case c.health != nil:
+		h = *c.health
+	case c.rec.Unhealthy != "": // said by an earlier daemon
+		h.Status = healthcheck.Unhealthy
+	case !c.rec.State.Live():
+		return nil
+	}
+	return &h
+}
+
 // serving is the one predicate of DESIGN.md section 5 as this node sees it:
 // observed RUNNING, not to stop, not withdrawn.
 func (r Record) serving() bool {

@@ -13,6 +13,16 @@ import (
 
 // Attach: see Runtime. Output from now on is copied as it comes.
 func (m *Manager) Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer) error {
+	return m.attach(ctx, id, false, stdin, stdout, stderr)
+}
+
+// AttachFromStart is Attach with all that this run has put out so far first:
+// Create began its log anew.
+func (m *Manager) AttachFromStart(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer) error {
+	return m.attach(ctx, id, true, stdin, stdout, stderr)
+}
+
+func (m *Manager) attach(ctx context.Context, id string, fromStart bool, stdin io.Reader, stdout, stderr io.Writer) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
@@ -26,8 +36,10 @@ func (m *Manager) Attach(ctx context.Context, id string, stdin io.Reader, stdout
 	// until the shim is asked for nudges is read before the first one.
 	r := logfile.NewReader(m.dir.Logs(id))
 	defer r.Close()
-	if err := r.SkipToEnd(); err != nil {
-		return fmt.Errorf("attach to container %s: %w", id, err)
+	if !fromStart {
+		if err := r.SkipToEnd(); err != nil {
+			return fmt.Errorf("attach to container %s: %w", id, err)
+		}
 	}
 	nudges, more, err := m.follow(ctx, id)
 	if err != nil {

@@ -54,6 +54,8 @@ type Runtime interface {
 	// stream with TTY) and stdin, if not nil, to it, until the container
 	// ends or ctx is done.
 	Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer) error
+	// AttachFromStart is Attach with all that this run has put out first.
+	AttachFromStart(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.Writer) error
 	Resize(ctx context.Context, id string, width, height uint16) error
 	// Logs calls each for every selected line, in order.
 	Logs(ctx context.Context, id string, q LogQuery, each func(LogLine) error) error

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
 	swarmapi "github.com/moby/swarmkit/v2/api"
@@ -47,33 +46,36 @@ type node struct {
 
 // openNode locks the state directory and opens the node's parts, in the order
 // they need each other. Nothing that runs is touched.
-func openNode(ctx context.Context, cfg Config, log *slog.Logger) (n *node, err error) {
-	n = &node{cfg: cfg, log: log}
-	if n.unlock, err = cluster.LockState(cfg.StateDir); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, n.close())
-		}
-	}()
-	pool, err := netip.ParsePrefix(cfg.NetworkPool)
-	if err != nil {
-		return nil, err
-	}
-	if n.networks, err = network.Open(ctx, network.Config{StateDir: cfg.StateDir, Name: cfg.NetworkName, Pool: pool, Logger: log}); err != nil {
-		return nil, err
-	}
-	if n.images, err = image.Open(image.Config{StateDir: cfg.StateDir, Logger: log}); err != nil {
-		return nil, err
-	}
-	if n.redirect, err = newRedirector(cfg, n.networks.Mark(), log); err != nil {
-		return nil, err
-	}
-	if n.runtime, err = jail.Open(ctx, jail.Config{StateDir: filepath.Join(cfg.StateDir, "jail"), RuntimePath: cfg.Runtime, Logger: log}); err != nil {
-		return nil, err
+func openNode(ctx context.Context, cfg Config, log *slog.Logger) (*node, error) {
+	n := &node{cfg: cfg, log: log}
+	if err := n.open(ctx); err != nil {
+		return nil, errors.Join(err, n.close())
 	}
 	return n, nil
+}
+
+func (n *node) open(ctx context.Context) (err error) {
+	cfg, log := n.cfg, n.log
+	if n.unlock, err = cluster.LockState(cfg.StateDir); err != nil {
+		return err
+	}
+	pool, err := netip.ParsePrefix(cfg.NetworkPool)
+	if err != nil {
+		return err
+	}
+	if n.networks, err = network.Open(ctx, network.Config{StateDir: cfg.StateDir, Name: cfg.NetworkName, Pool: pool, Logger: log}); err != nil {
+		return err
+	}
+	if n.images, err = image.Open(image.Config{StateDir: cfg.StateDir, Logger: log}); err != nil {
+		return err
+	}
+	if n.redirect, err = newRedirector(cfg, n.networks.Mark(), log); err != nil {
+		return err
+	}
+	if n.runtime, err = jail.Open(ctx, jail.Config{StateDir: cfg.StateDir, RuntimePath: cfg.Runtime, Logger: log}); err != nil {
+		return err
+	}
+	return nil
 }
 
 // close lets go of the parts; what runs goes on.
@@ -88,7 +90,9 @@ func (n *node) close() error {
 	if n.networks != nil {
 		err = errors.Join(err, n.networks.Close())
 	}
-	n.unlock()
+	if n.unlock != nil {
+		n.unlock()
+	}
 	return err
 }
 
