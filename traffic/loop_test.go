@@ -85,6 +85,13 @@ func (f *fakeFilter) Clear(context.Context) error {
 	return nil
 }
 
+// with changes or reads the fake while the loop may use it.
+func (f *fakeFilter) with(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+}
+
 // members of 8080/tcp as the filter has them.
 func (f *fakeFilter) members() string {
 	f.mu.Lock()
@@ -205,12 +212,14 @@ func TestFailedApplyIsRetried(t *testing.T) {
 		must(t, tab.Put(t.Context(), task(3, serving)))
 		fails := errors.New("exit status 1")
 		n, _ := f.count()
-		f.applyErr = func(i int) error {
-			if i == n+1 {
-				return fails
+		f.with(func() {
+			f.applyErr = func(i int) error {
+				if i == n+1 {
+					return fails
+				}
+				return nil
 			}
-			return nil
-		}
+		})
 		start := time.Now()
 		confirmed := make(chan error)
 		go func() { confirmed <- tab.Withdraw(t.Context(), "container000002") }()
@@ -259,7 +268,7 @@ func TestLastingFailure(t *testing.T) {
 	bubble(t, f, func(t *testing.T, tab *Table) {
 		must(t, tab.Put(t.Context(), task(2, serving)))
 		broken := errors.New("nft is gone")
-		f.applyErr = func(int) error { return broken }
+		f.with(func() { f.applyErr = func(int) error { return broken } })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		err := tab.Withdraw(ctx, "container000002")
@@ -274,7 +283,7 @@ func TestLastingFailure(t *testing.T) {
 		if after, _ := f.count(); after-before < 11 || after-before > 16 {
 			t.Errorf("%d attempts in a minute, want one each 5 s", after-before)
 		}
-		f.applyErr = nil
+		f.with(func() { f.applyErr = nil })
 		time.Sleep(5 * time.Second)
 		if f.members() != "" || tab.Health() != nil {
 			t.Errorf("the change did not stand: %q, %v", f.members(), tab.Health())
@@ -296,7 +305,7 @@ func TestDriftIsRepaired(t *testing.T) {
 			if got := f.members(); got != "10.88.0.2" {
 				t.Errorf("after a flush and %s: %q", auditEvery, got)
 			}
-			f.auditErr = nil
+			f.with(func() { f.auditErr = nil })
 		}
 		// And when no audit would see it, once a minute.
 		f.mu.Lock()
@@ -342,17 +351,17 @@ func TestCutsAfterTheWrite(t *testing.T) {
 		if len(f.cuts) != 2 {
 			t.Errorf("%+v", f.cuts)
 		}
-		f.cuts = nil
 		// Its process ends: everything to it goes, and that is retried.
 		once := errors.New("netlink")
-		f.cutErr = func(int) error { return once }
+		f.with(func() { f.cuts, f.cutErr = nil, func(int) error { return once } })
 		must(t, tab.Remove(t.Context(), "container000002"))
 		synctest.Wait()
 		if err := tab.Health(); !errors.Is(err, once) {
 			t.Errorf("%v", err)
 		}
-		f.cutErr = nil
+		f.with(func() { f.cutErr = nil })
 		time.Sleep(time.Second)
+		synctest.Wait()
 		want := map[netip.AddrPort]bool{netip.AddrPortFrom(addr(2), 80): true, netip.AddrPortFrom(addr(2), 53): true}
 		for _, c := range f.cuts {
 			if c.All && want[c.Backend] {
@@ -364,8 +373,10 @@ func TestCutsAfterTheWrite(t *testing.T) {
 		}
 		// Once more at the next audit, then never again.
 		time.Sleep(2 * auditEvery)
+		synctest.Wait()
 		n := len(f.cuts)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if len(f.cuts) != n {
 			t.Errorf("cuts go on: %+v", f.cuts[n:])
 		}
@@ -469,10 +480,10 @@ func TestRandomLives(t *testing.T) {
 		fmt.Sscan(s, &seed)
 	}
 	t.Logf("SATL_SEED=%d repeats this", seed)
-	rnd := rand.New(rand.NewPCG(seed, 1))
+	rnd, faults := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
 	f := &fakeFilter{takes: 10 * time.Millisecond}
-	f.applyErr = func(int) error {
-		if rnd.IntN(20) == 0 {
+	f.applyErr = func(int) error { // in the loop's goroutine
+		if faults.IntN(20) == 0 {
 			return errors.New("exit status 1")
 		}
 		return nil

@@ -27,6 +27,13 @@ const shortID = 12
 // asker that is no member, as the host, sees every network.
 func (t *Table) Lookup(asker netip.Addr, name string) (addrs []netip.Addr, known bool) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if addrs, known = t.lookup(asker, name); !known && t.cfg.Known != nil {
+		known = t.cfg.Known(strings.TrimPrefix(name, tasksPrefix))
+	}
+	return addrs, known
+}
+
+func (t *Table) lookup(asker netip.Addr, name string) (addrs []netip.Addr, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	seen, member := t.networksOf(asker)
@@ -49,9 +56,6 @@ func (t *Table) Lookup(asker netip.Addr, name string) (addrs []netip.Addr, known
 		}
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
-	if best == noMatch && t.cfg.Known != nil {
-		return nil, t.cfg.Known(strings.TrimPrefix(name, tasksPrefix))
-	}
 	return slices.Compact(addrs), best != noMatch
 }
 
