@@ -81,6 +81,11 @@ func plan(r redirect.Rules) (out []rule) {
 	add("prerouting", `fib daddr type local jump %s`, poolsChain)
 	add("output", `fib daddr type local jump %s`, poolsChain)
 
+	if len(r.Subnets) > 0 {
+		// The host speaks to an address of its own, as with the resolver on a
+		// bridge: that stays as it is.
+		add("postrouting", `oifname "lo" accept`)
+	}
 	for _, s := range r.Subnets {
 		// From the host's 127.0.0.1; and a task that reaches a neighbour, or
 		// itself, through a published port, whose answer would else not come
