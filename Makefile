@@ -6,15 +6,16 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT  ?= $(shell git rev-parse --short HEAD 2>/dev/null)
 BIN     ?= bin
+# Static programs, and one set of compiled packages for programs and tests.
+export CGO_ENABLED = 0
 LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
 .PHONY: all build setup demo test vet bench clean
 
 all: build
 
-# Static programs: nothing of the host's libraries is needed at run time.
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/satld ./cmd/satl ./cmd/satl-init
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/satld ./cmd/satl ./cmd/satl-init
 
 setup:
 	scripts/debian-setup
