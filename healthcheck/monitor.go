@@ -118,17 +118,18 @@ func (m *Monitor) Remove(ctx context.Context, id string) error {
 // not die.
 func (m *Monitor) Pause(id string) {
 	asked := make(chan (<-chan struct{}), 1)
-	if !m.command(id, func(e *watched, _ time.Time) {
+	task, answered := m.command(id, func(e *watched, _ time.Time) {
 		e.paused = true
 		m.shelve(e)
 		asked <- m.inFlight(id)
-	}) {
+	})
+	if !answered {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), KillLimit)
 	defer cancel()
 	if err := m.await(ctx, asked); err != nil {
-		m.log.Warn("a probe of a paused container still runs", "container", short(id), "err", err)
+		m.log.Warn("a probe of a paused container still runs", "task_id", task, "container", short(id), "err", err)
 	}
 }
 
@@ -167,14 +168,15 @@ func (m *Monitor) All() map[string]Health {
 
 // command has the loop do something to a watched container. answered tells
 // whether it will be soon: the container is known, and the loop runs.
-func (m *Monitor) command(id string, do func(e *watched, now time.Time)) (answered bool) {
+func (m *Monitor) command(id string, do func(e *watched, now time.Time)) (task string, answered bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e, ok := m.registry[id]
-	if ok {
-		m.tell(func(now time.Time) { do(e, now) })
+	if !ok {
+		return "", false
 	}
-	return ok && m.running
+	m.tell(func(now time.Time) { do(e, now) })
+	return e.TaskID, m.running
 }
 
 // tell hands a command to the loop; the caller holds mu, so that the order of
