@@ -139,7 +139,12 @@ func (d *daemon) destroy() {
 	if err != nil {
 		d.t.Errorf("cleanup: %v\n%s", err, out)
 	}
-	for _, l := range d.leftovers() {
+	// The shim ends by itself, a moment after the last that it held.
+	left := d.leftovers()
+	for deadline := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = d.leftovers() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	for _, l := range left {
 		d.t.Errorf("left behind: %s", l)
 	}
 	d.log.Close()
