@@ -69,7 +69,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.images, err = image.Open(image.Config{StateDir: cfg.StateDir, Logger: log}); err != nil {
 		return err
 	}
-	if n.redirect, err = newRedirector(cfg, n.networks.Mark(), log); err != nil {
+	if n.redirect, err = newRedirector(ctx, cfg, n.networks.Mark(), log); err != nil {
 		return err
 	}
 	if n.runtime, err = jail.Open(ctx, jail.Config{StateDir: cfg.StateDir, RuntimePath: cfg.Runtime, Logger: log}); err != nil {

@@ -3,17 +3,22 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 
 	"satld/pf"
 	"satld/traffic"
 )
 
-// newRedirector makes the writer of the packet filter: pf's anchors are named
-// in the operator's pf.conf and so the same for every daemon of a host.
-func newRedirector(cfg Config, _ string, log *slog.Logger) (traffic.Redirector, error) {
+// newRedirector makes the writer of the packet filter: the anchors satl/nat
+// and satl/rdr, with a suffix for a daemon with a state directory of its own.
+func newRedirector(ctx context.Context, cfg Config, mark string, _ *slog.Logger) (traffic.Redirector, error) {
 	if cfg.Redirect == "off" {
 		return redirectOff{}, nil
 	}
-	return pf.New(pf.Config{Logger: log})
+	suffix := mark
+	if cfg.StateDir == defaults("freebsd").StateDir {
+		suffix = ""
+	}
+	return pf.New(ctx, pf.Config{Suffix: suffix})
 }

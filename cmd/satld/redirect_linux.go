@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 
 	"satld/nft"
@@ -11,7 +12,7 @@ import (
 
 // newRedirector makes the writer of the packet filter. Its table is named by
 // the state directory's mark, so that several daemons of a host never meet.
-func newRedirector(cfg Config, mark string, log *slog.Logger) (traffic.Redirector, error) {
+func newRedirector(_ context.Context, cfg Config, mark string, log *slog.Logger) (traffic.Redirector, error) {
 	if cfg.Redirect == "off" {
 		return redirectOff{}, nil
 	}
