@@ -18,8 +18,16 @@ import (
 	"satld/events"
 )
 
-// Changes of a container are carried out to their end also when the client
-// that asked for them leaves: none of them is left half done.
+// changeBound is how long a change that should be quick may take; then the
+// client is told, and the executor goes on by itself with what it began.
+const changeBound = time.Minute
+
+// changing gives the context of a change of a container: it is carried out to
+// its end also when the client that asked for it leaves, so that none is left
+// half done.
+func changing(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.Context()), changeBound)
+}
 
 // containerStart is POST /containers/{name}/start.
 func (s *Server) containerStart(w http.ResponseWriter, r *http.Request) error {
@@ -31,7 +39,9 @@ func (s *Server) containerStart(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("checkpoint") != "" {
 		return errNotSupported("starting a container from a checkpoint is not supported")
 	}
-	return s.changed(w, notStarted(s.cfg.Containers.Start(context.WithoutCancel(r.Context()), pathVar(r, "name"))))
+	ctx, cancel := changing(r)
+	defer cancel()
+	return s.changed(w, notStarted(s.cfg.Containers.Start(ctx, pathVar(r, "name"))))
 }
 
 // changed answers a change of a container: no content, or the error.
@@ -80,7 +90,9 @@ func (s *Server) containerRestart(w http.ResponseWriter, r *http.Request) error 
 // containerKill is POST /containers/{name}/kill.
 func (s *Server) containerKill(w http.ResponseWriter, r *http.Request) error {
 	name := pathVar(r, "name")
-	err := s.cfg.Containers.Kill(context.WithoutCancel(r.Context()), name, r.URL.Query().Get("signal"))
+	ctx, cancel := changing(r)
+	defer cancel()
+	err := s.cfg.Containers.Kill(ctx, name, r.URL.Query().Get("signal"))
 	if err != nil {
 		return fmt.Errorf("cannot kill container: %s: %w", name, err)
 	}
@@ -89,12 +101,16 @@ func (s *Server) containerKill(w http.ResponseWriter, r *http.Request) error {
 
 // containerPause is POST /containers/{name}/pause.
 func (s *Server) containerPause(w http.ResponseWriter, r *http.Request) error {
-	return s.changed(w, s.cfg.Containers.Pause(context.WithoutCancel(r.Context()), pathVar(r, "name")))
+	ctx, cancel := changing(r)
+	defer cancel()
+	return s.changed(w, s.cfg.Containers.Pause(ctx, pathVar(r, "name")))
 }
 
 // containerUnpause is POST /containers/{name}/unpause.
 func (s *Server) containerUnpause(w http.ResponseWriter, r *http.Request) error {
-	return s.changed(w, s.cfg.Containers.Unpause(context.WithoutCancel(r.Context()), pathVar(r, "name")))
+	ctx, cancel := changing(r)
+	defer cancel()
+	return s.changed(w, s.cfg.Containers.Unpause(ctx, pathVar(r, "name")))
 }
 
 // containerRename is POST /containers/{name}/rename.
@@ -106,7 +122,9 @@ func (s *Server) containerRename(w http.ResponseWriter, r *http.Request) error {
 	if name == "" {
 		return errInvalid("Neither old nor new names may be empty")
 	}
-	return s.changed(w, s.cfg.Containers.Rename(context.WithoutCancel(r.Context()), pathVar(r, "name"), name))
+	ctx, cancel := changing(r)
+	defer cancel()
+	return s.changed(w, s.cfg.Containers.Rename(ctx, pathVar(r, "name"), name))
 }
 
 // containerRemove is DELETE /containers/{name}.
@@ -114,7 +132,9 @@ func (s *Server) containerRemove(w http.ResponseWriter, r *http.Request) error {
 	if queryBool(r, "link") {
 		return errNotSupported("links between containers are not supported")
 	}
-	return s.changed(w, s.cfg.Containers.Remove(context.WithoutCancel(r.Context()), pathVar(r, "name"), queryBool(r, "force"), queryBool(r, "v")))
+	ctx, cancel := changing(r)
+	defer cancel()
+	return s.changed(w, s.cfg.Containers.Remove(ctx, pathVar(r, "name"), queryBool(r, "force"), queryBool(r, "v")))
 }
 
 // containerResize is POST /containers/{name}/resize.
