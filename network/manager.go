@@ -39,9 +39,12 @@ type Config struct {
 	ReuseDelay time.Duration // 0 is DefaultReuseDelay
 	Logger     *slog.Logger  // nil is slog.Default
 
-	netnsDir string // "" is /var/run/netns; tests have their own
+	netnsDir string // "" is defaultNetnsDir; tests have their own
 	links    links  // nil is the system's own
 }
+
+// defaultNetnsDir is where ip-netns(8) looks for names.
+const defaultNetnsDir = "/var/run/netns"
 
 // Manager is the networks of this node. Open makes one.
 type Manager struct {
@@ -68,7 +71,7 @@ const bridgesKey = "/bridges"
 func Open(ctx context.Context, cfg Config) (*Manager, error) {
 	cfg.Name = cmp.Or(cfg.Name, DefaultName)
 	cfg.ReuseDelay = cmp.Or(cfg.ReuseDelay, DefaultReuseDelay)
-	cfg.netnsDir = cmp.Or(cfg.netnsDir, "/var/run/netns")
+	cfg.netnsDir = cmp.Or(cfg.netnsDir, defaultNetnsDir)
 	if !cfg.Pool.IsValid() {
 		cfg.Pool = DefaultPool
 	}

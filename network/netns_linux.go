@@ -43,8 +43,14 @@ func openNetns(path string) (*os.File, error) {
 }
 
 func makeNetns(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
+	}
+	if dir == defaultNetnsDir {
+		if err := shareDir(dir); err != nil {
+			return err
+		}
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
 	if err != nil {
@@ -72,6 +78,31 @@ func makeNetns(path string) error {
 	if err := <-done; err != nil {
 		_ = os.Remove(path)
 		return err
+	}
+	return nil
+}
+
+// shareDir makes the directory of names a shared mount of its own, as
+// ip-netns(8) does at its first use. It would do so after us otherwise, on top
+// of the names that are there: these could never be taken away any more.
+func shareDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	// Several daemons may come at once, and a second mount would hide the first.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", dir, err)
+	}
+	err = unix.Mount("", dir, "none", unix.MS_SHARED|unix.MS_REC, "")
+	if errors.Is(err, unix.EINVAL) { // no mount yet
+		if err = unix.Mount(dir, dir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = unix.Mount("", dir, "none", unix.MS_SHARED|unix.MS_REC, "")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("share %s: %w", dir, err)
 	}
 	return nil
 }
