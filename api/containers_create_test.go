@@ -109,7 +109,7 @@ func TestCreateNetworks(t *testing.T) {
 		{"front", `{"back":{},"front":{}}`, []string{front, back}, 201},
 		{back, `{}`, []string{back}, 201},
 		{"backnet", `{}`, nil, 400},
-		{"nowhere", `{}`, nil, 404},
+		{"nowhere", `{}`, nil, 400}, // a 404 is a missing image to the CLI
 		{"back", `{"back":{"IPAMConfig":{"IPv4Address":"10.99.0.9"}}}`, nil, 501},
 		{"back", `{"back":{"MacAddress":"02:00:00:00:00:01"}}`, nil, 501},
 		{"back", `{"back":{"Links":["a:b"]}}`, nil, 501},

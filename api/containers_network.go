@@ -155,7 +155,8 @@ func (s *Server) storeBridge(ctx context.Context, name string) (satlnetwork.Netw
 	case found == nil && len(byPrefix) > 1:
 		return satlnetwork.Network{}, errInvalid("network %s is ambiguous: %d IDs begin with it", name, len(byPrefix))
 	case found == nil:
-		return satlnetwork.Network{}, errNotFound("network %s not found", name)
+		// Not a 404: to a create the CLI takes that for a missing image and pulls it.
+		return satlnetwork.Network{}, errInvalid("network %s not found", name)
 	}
 	if d := found.Spec.DriverConfig; found.Spec.Ingress || d != nil && (d.Name == network.NetworkHost || d.Name == network.NetworkNone) {
 		return satlnetwork.Network{}, errInvalid("network %s cannot be joined by a container", name)

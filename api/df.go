@@ -13,7 +13,14 @@ import (
 	"github.com/docker/docker/api/types/volume"
 )
 
-func (s *Server) dfRoutes(r *routes) { r.whileLoading().get("/system/df", s.diskUsage) }
+func (s *Server) dfRoutes(r *routes) {
+	local := r.whileLoading()
+	local.get("/system/df", s.diskUsage)
+	// `docker system prune` asks for this one too: there is nothing to prune.
+	local.post("/build/prune", func(w http.ResponseWriter, _ *http.Request) error {
+		return writeJSON(w, http.StatusOK, &build.CachePruneReport{})
+	})
+}
 
 // diskUsage is GET /system/df: sizes of images and containers. There are no
 // volumes and no build cache to count. Objects that were not asked for are null.

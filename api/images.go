@@ -30,10 +30,7 @@ func (s *Server) imageRoutes(r *routes) {
 	local.post("/images/load", s.imageLoad)
 	local.post("/images/create", s.imageCreate)
 	local.post("/images/prune", s.imagePrune)
-	local.post("/images/{name:.*}/push", func(_ http.ResponseWriter, r *http.Request) error {
-		if _, err := s.image(pathVar(r, "name")); err != nil {
-			return err
-		}
+	local.post("/images/{name:.*}/push", func(http.ResponseWriter, *http.Request) error {
 		return errNotSupported("pushing images is not supported: push from where they are built")
 	})
 	local.post("/images/{name:.*}/tag", s.imageTag)

@@ -228,7 +228,6 @@ func TestWhatThereIsNot(t *testing.T) {
 		{404, "no such volume", "GET", "/volumes/x"},
 		{404, "no such volume", "DELETE", "/volumes/x"},
 		{501, "building images", "POST", "/build?t=x"},
-		{501, "building images", "POST", "/build/prune"},
 		{501, "sessions", "POST", "/session"},
 		{501, "checkpoints", "GET", "/containers/x/checkpoints"},
 		{501, "plugins", "POST", "/plugins/pull?remote=x"},

@@ -13,7 +13,6 @@ func (s *Server) unsupportedRoutes(r *routes) {
 	noBuild := refuse("building images is not supported: build elsewhere, then push and pull, or save and load")
 	r.post("/build", noBuild)
 	r.post("/build/cancel", noBuild)
-	r.post("/build/prune", noBuild)
 	r.post("/session", refuse("build sessions are not supported"))
 	r.post("/grpc", refuse("build sessions are not supported"))
 	noCheckpoint := refuse("checkpoints are not supported")
