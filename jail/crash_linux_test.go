@@ -317,3 +317,45 @@ func TestLeftoverOfSameID(t *testing.T) {
 		t.Errorf("listed after delete: %v", ids)
 	}
 }
+
+// The shim killed in the middle of a create: the create fails or does not, and
+// nothing of it is left either way.
+func TestShimKilledDuringCreate(t *testing.T) {
+	n := newNode(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	failed := 0
+	for i := range 8 {
+		s := n.spec("sleep 1000")
+		pid, _, err := n.shim.Hello(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := n.Create(ctx, s)
+			done <- err
+		}()
+		time.Sleep(time.Duration(i) * 6 * time.Millisecond)
+		syscall.Kill(pid, syscall.SIGKILL)
+		if err := <-done; err != nil {
+			failed++
+		}
+		if err := n.Delete(ctx, s.ID); err != nil {
+			t.Errorf("delete: %v", err)
+		}
+		for n.ensureShim(ctx) != nil && ctx.Err() == nil {
+		}
+	}
+	t.Logf("%d of 8 creates failed", failed)
+	// What runc makes waits as "runc init"; its command line has our state directory nowhere.
+	procs, _ := filepath.Glob("/proc/[0-9]*/cgroup")
+	for _, p := range procs {
+		b, _ := os.ReadFile(p)
+		for _, id := range n.ids {
+			if st, _ := os.ReadFile(filepath.Dir(p) + "/stat"); strings.Contains(string(b), id) && !strings.Contains(string(st), ") Z ") {
+				t.Errorf("%s is left in the cgroup of %s: %s", p, id, st)
+			}
+		}
+	}
+}

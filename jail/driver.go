@@ -27,7 +27,9 @@ type driver interface {
 	create(id, bundle, pidFile, log string, console bool) []string
 	start(id string) shim.StartRequest
 	remove(id string) []string
-	exec(id, processFile, pidFile, log string, tty bool) []string
+	// exec leaves the process behind when detach is set; console, if not
+	// empty, is the socket to send its terminal to.
+	exec(id, processFile, pidFile, log, console string, detach bool) []string
 	pause(id string) []string // nil: it cannot
 	resume(id string) []string
 	// stateDir has one entry for each container the runtime knows.

@@ -37,10 +37,13 @@ func (o ocijail) start(id string) shim.StartRequest {
 
 func (o ocijail) remove(id string) []string { return append(o.base(""), "delete", "--force", id) }
 
-func (o ocijail) exec(id, processFile, pidFile, log string, tty bool) []string {
+func (o ocijail) exec(id, processFile, pidFile, log, console string, detach bool) []string {
 	argv := append(o.base(log), "exec", id, "--process", processFile, "--pid-file", pidFile)
-	if tty {
-		argv = append(argv, "-t")
+	if detach {
+		argv = append(argv, "-d")
+	}
+	if console != "" {
+		argv = append(argv, "-t", "--console-socket", console)
 	}
 	return argv
 }
@@ -81,16 +84,14 @@ func (o ocijail) config(spec Spec, who identity) (*specs.Spec, error) {
 			{Destination: "/dev", Type: "devfs", Source: "devfs", Options: []string{"ruleset=4"}},
 			{Destination: "/dev/fd", Type: "fdescfs", Source: "fdescfs"},
 		},
-		Annotations: make(map[string]string),
-	}
-	for k, v := range spec.Annotations {
-		c.Annotations[k] = v
 	}
 	switch {
 	case !spec.HostNetwork:
-		c.Annotations["org.freebsd.jail.vnet"] = "new"
+		c.Annotations = annotations(spec, map[string]string{"org.freebsd.jail.vnet": "new"})
 	case spec.Address.IsValid():
-		c.Annotations["org.freebsd.jail.ip4.addr"] = spec.Address.String()
+		c.Annotations = annotations(spec, map[string]string{"org.freebsd.jail.ip4.addr": spec.Address.String()})
+	default:
+		c.Annotations = annotations(spec, nil)
 	}
 	for _, m := range spec.Mounts {
 		sm := specs.Mount{Destination: m.Target, Type: m.Type, Source: m.Source}

@@ -55,8 +55,14 @@ func (r runc) remove(id string) []string {
 	return append(r.base(""), "delete", "--force", id)
 }
 
-func (r runc) exec(id, processFile, pidFile, log string, tty bool) []string {
+func (r runc) exec(id, processFile, pidFile, log, console string, detach bool) []string {
 	argv := append(r.base(log), "exec", "--process", processFile, "--pid-file", pidFile)
+	if detach {
+		argv = append(argv, "--detach")
+	}
+	if console != "" {
+		argv = append(argv, "--console-socket", console)
+	}
 	return append(argv, id)
 }
 
@@ -119,7 +125,7 @@ func (r runc) config(spec Spec, who identity) (*specs.Spec, error) {
 		Root:        &specs.Root{Path: spec.Rootfs, Readonly: spec.ReadOnly},
 		Hostname:    spec.Hostname,
 		Mounts:      mounts,
-		Annotations: spec.Annotations,
+		Annotations: annotations(spec, nil),
 		Linux: &specs.Linux{
 			CgroupsPath: cgroupParent + "/" + spec.ID,
 			Namespaces:  namespaces(spec),

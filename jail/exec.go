@@ -9,14 +9,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/creack/pty"
+
+	"satld/jail/shim"
 )
 
 // ExecSpec is one `exec` into a running container.
@@ -40,19 +39,6 @@ type Process interface {
 	Wait() (code int, err error)
 	Resize(width, height uint16) error
 	Kill(sig int) error
-}
-
-// execution is a started exec: the runtime's command stands for the process
-// in the container, and its exit status is that one's.
-type execution struct {
-	cmd   *exec.Cmd
-	dir   string // of its own files
-	pid   int
-	tty   *os.File // nil without a terminal
-	done  chan struct{}
-	state error // of cmd.Wait, once done is closed
-
-	copies sync.WaitGroup
 }
 
 // Exec: see Runtime. A command that cannot be started is a *StartError, and a
@@ -81,6 +67,9 @@ func (m *Manager) Exec(ctx context.Context, id string, spec ExecSpec) (Process, 
 			return nil, err
 		}
 		who = &found
+		if config.Annotations[homeAnnotation] != "" {
+			config.Process.Env = mergeEnv(config.Process.Env, []string{"HOME=" + found.home})
+		}
 	}
 	process, err := m.driver.processFor(config.Process, spec, who)
 	if err != nil {
@@ -94,186 +83,161 @@ func (m *Manager) Exec(ctx context.Context, id string, spec ExecSpec) (Process, 
 	if err != nil {
 		return nil, fmt.Errorf("exec in container %s: %w", id, err)
 	}
-	e := &execution{dir: dir, done: make(chan struct{})}
+	defer os.RemoveAll(dir)
 	if err := os.WriteFile(dir+"/process.json", b, 0o600); err != nil {
-		os.RemoveAll(dir)
 		return nil, fmt.Errorf("exec in container %s: %w", id, err)
 	}
-	argv := m.driver.exec(id, dir+"/process.json", dir+"/pid", dir+"/log", spec.TTY)
-	if err := e.start(argv, spec); err != nil {
-		os.RemoveAll(dir)
-		return nil, fmt.Errorf("exec in container %s: %w", id, err)
+	e, err := m.startExec(ctx, id, dir, spec)
+	if err == nil {
+		return e, nil
 	}
-	if err := e.awaitPid(ctx); err != nil {
-		// The container may have ended just now; that is the better reason.
-		if nerr := m.mustRun(ctx, id); nerr != nil {
-			return nil, nerr
+	// The container may have ended just now; that is the better reason.
+	if nerr := m.mustRun(ctx, id); nerr != nil {
+		return nil, nerr
+	}
+	if shim.IsKind(err, shim.KindRuntime) {
+		if log, rerr := os.ReadFile(dir + "/log"); rerr == nil && len(log) > 0 {
+			return nil, startError(runtimeText(log))
 		}
+	}
+	return nil, fmt.Errorf("exec in container %s: %w", id, err)
+}
+
+// startExec has the shim start it, with its files in dir.
+func (m *Manager) startExec(ctx context.Context, id, dir string, spec ExecSpec) (*execution, error) {
+	e := &execution{}
+	e.wait = sync.OnceValues(e.waitOnce)
+	defer e.closeTheirs()
+	var console *shim.Console
+	path := ""
+	if spec.TTY {
+		var err error
+		if console, err = shim.ListenConsole(dir); err != nil {
+			return nil, err
+		}
+		defer console.Close()
+		path = console.Path
+	}
+	if err := e.files(spec); err != nil {
+		e.closeOurs()
 		return nil, err
 	}
+	req := shim.ExecRequest{
+		Argv:    m.driver.exec(id, dir+"/process.json", dir+"/pid", dir+"/log", path, true),
+		PidFile: dir + "/pid", Timeout: runtimeLimit,
+	}
+	err := m.withShim(ctx, func() (err error) {
+		e.shim, err = m.shim.Exec(ctx, req, e.theirs)
+		return err
+	})
+	if err == nil {
+		if e.process, err = os.FindProcess(e.shim.Pid); err == nil && console != nil {
+			if e.tty, err = console.Receive(); err != nil {
+				e.process.Kill()
+			}
+		}
+	}
+	if err != nil {
+		e.closeOurs()
+		return nil, err
+	}
+	e.copy(spec)
 	return e, nil
 }
 
-func (e *execution) start(argv []string, spec ExecSpec) error {
-	e.cmd = exec.Command(argv[0], argv[1:]...)
-	var err error
-	if spec.TTY {
-		err = e.startTTY(spec)
-	} else {
-		err = e.startPipes(spec)
-	}
-	if err != nil {
-		return err
-	}
-	go func() {
-		e.state = e.cmd.Wait()
-		close(e.done)
-	}()
-	return nil
+// execution is a started exec. The shim is its parent, and its stdio are our
+// pipes or its terminal: nothing stands in between.
+type execution struct {
+	shim    *shim.Exec
+	process *os.Process // by a handle that is not another one's when it has ended
+	theirs  [3]*os.File
+	stdin   *os.File // our ends
+	outputs [2]*os.File
+	tty     *os.File // nil without a terminal
+	copies  sync.WaitGroup
+	wait    func() (int, error) // waitOnce, once
 }
 
-// startTTY gives the runtime a terminal of ours: it makes another one in the
-// container and copies between the two, size included.
-func (e *execution) startTTY(spec ExecSpec) error {
-	tty, err := pty.Start(e.cmd)
-	if err != nil {
-		return err
-	}
-	e.tty = tty
-	e.copies.Go(func() {
-		if spec.Stdout != nil {
-			io.Copy(spec.Stdout, tty)
-		} else {
-			io.Copy(io.Discard, tty)
+// files opens its stdio.
+func (e *execution) files(spec ExecSpec) (err error) {
+	want := [3]bool{spec.Stdin != nil, spec.Stdout != nil, spec.Stderr != nil}
+	for i := range e.theirs {
+		switch {
+		case spec.TTY || !want[i]:
+			e.theirs[i], err = os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		case i == 0:
+			e.theirs[0], e.stdin, err = os.Pipe()
+		default:
+			e.outputs[i-1], e.theirs[i], err = os.Pipe()
 		}
-	})
-	if spec.Stdin != nil {
-		go io.Copy(tty, spec.Stdin)
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (e *execution) startPipes(spec ExecSpec) error {
-	e.cmd.SysProcAttr = execAttr()
-	var closers []io.Closer
-	defer func() {
-		for _, c := range closers {
-			c.Close()
+func (e *execution) closeTheirs() {
+	for _, f := range e.theirs {
+		if f != nil {
+			f.Close()
 		}
-	}()
-	for _, out := range []struct {
-		w    io.Writer
-		file *io.Writer
-	}{{spec.Stdout, &e.cmd.Stdout}, {spec.Stderr, &e.cmd.Stderr}} {
-		if out.w == nil {
-			continue
+	}
+}
+
+func (e *execution) closeOurs() {
+	for _, f := range []*os.File{e.stdin, e.outputs[0], e.outputs[1], e.tty} {
+		if f != nil {
+			f.Close()
 		}
-		r, w, err := os.Pipe()
-		if err != nil {
-			return err
+	}
+}
+
+// copy begins to copy between its stdio and the caller's.
+func (e *execution) copy(spec ExecSpec) {
+	in, out := e.stdin, [2]io.Writer{spec.Stdout, spec.Stderr}
+	if e.tty != nil {
+		in, e.outputs[0] = e.tty, e.tty
+		if out[0] == nil {
+			out[0] = io.Discard
 		}
-		closers = append(closers, w)
-		*out.file = w
-		e.copies.Go(func() {
-			defer r.Close()
-			io.Copy(writerOnly{out.w}, readerOnly{r})
-		})
+	}
+	for i, r := range e.outputs {
+		if r != nil {
+			e.copies.Go(func() { copyPipe(out[i], r) })
+		}
 	}
 	if spec.Stdin != nil {
-		// Not StdinPipe: Wait must not wait for a reader that blocks.
-		r, w, err := os.Pipe()
-		if err != nil {
-			return err
-		}
-		closers = append(closers, r)
-		e.cmd.Stdin = r
 		go func() {
-			io.Copy(w, spec.Stdin)
-			w.Close()
+			io.Copy(in, spec.Stdin)
+			if e.tty == nil {
+				in.Close()
+			}
 		}()
 	}
-	return e.cmd.Start()
-}
-
-// awaitPid waits until the command runs in the container, or does not.
-func (e *execution) awaitPid(ctx context.Context) error {
-	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		if e.readPid() {
-			return nil
-		}
-		select {
-		case <-e.done:
-			if e.readPid() {
-				return nil // it was quick
-			}
-			log, _ := os.ReadFile(e.dir + "/log")
-			os.RemoveAll(e.dir)
-			text := runtimeText(log)
-			if text == "" {
-				text = fmt.Sprintf("%s: %v", strings.Join(e.cmd.Args, " "), e.state)
-			}
-			return startError(text)
-		case <-time.After(wait):
-		case <-ctx.Done():
-			e.cmd.Process.Kill()
-			<-e.done
-			if e.readPid() { // it came late: the command itself is what must go
-				syscall.Kill(e.pid, syscall.SIGKILL)
-			}
-			os.RemoveAll(e.dir)
-			return ctx.Err()
-		}
-	}
-}
-
-func (e *execution) readPid() bool {
-	b, err := os.ReadFile(e.dir + "/pid")
-	if err != nil {
-		return false
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil || pid <= 0 {
-		return false
-	}
-	e.pid = pid
-	return true
 }
 
 // Pid: see Process.
-func (e *execution) Pid() int { return e.pid }
+func (e *execution) Pid() int { return e.shim.Pid }
 
 // outputGrace is how long after the command's end a background child of it
-// may hold its output; the runtime's own parent does not wait for it either.
+// may hold its output: Docker's.
 const outputGrace = 2 * time.Second
 
 // Wait: see Process.
-func (e *execution) Wait() (int, error) {
-	<-e.done
-	copied := make(chan struct{})
-	go func() {
-		e.copies.Wait()
-		close(copied)
-	}()
-	select {
-	case <-copied:
-	case <-time.After(outputGrace):
+func (e *execution) Wait() (int, error) { return e.wait() }
+
+func (e *execution) waitOnce() (int, error) {
+	code, err := e.shim.Wait()
+	for _, r := range e.outputs {
+		if r != nil {
+			endPipe(r, outputGrace)
+		}
 	}
-	if e.tty != nil {
-		e.tty.Close()
-	}
-	os.RemoveAll(e.dir)
-	var exit *exec.ExitError
-	if e.state != nil && !errors.As(e.state, &exit) {
-		return -1, fmt.Errorf("%s: %w", strings.Join(e.cmd.Args, " "), e.state)
-	}
-	ws, ok := e.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	if !ok {
-		return e.cmd.ProcessState.ExitCode(), nil
-	}
-	if ws.Signaled() {
-		return 128 + int(ws.Signal()), nil
-	}
-	return ws.ExitStatus(), nil
+	e.copies.Wait()
+	e.closeOurs() // also what is left of the input has nobody to go to
+	e.process.Release()
+	return code, err
 }
 
 // Resize: see Process.
@@ -284,22 +248,11 @@ func (e *execution) Resize(width, height uint16) error {
 	return pty.Setsize(e.tty, &pty.Winsize{Rows: height, Cols: width})
 }
 
-// Kill signals the command in the container, not the runtime that stands for
-// it: that one could not pass on SIGKILL. A command that has ended is no error.
+// Kill: see Process. A command that has ended is no error.
 func (e *execution) Kill(sig int) error {
-	select {
-	case <-e.done:
-		return nil
-	default:
-	}
-	if err := syscall.Kill(e.pid, syscall.Signal(sig)); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("send signal %d to the exec's process %d: %w", sig, e.pid, err)
+	err := e.process.Signal(syscall.Signal(sig))
+	if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("send signal %d to the exec's process %d: %w", sig, e.shim.Pid, err)
 	}
 	return nil
 }
-
-// writerOnly and readerOnly keep io.Copy to its buffer.
-type (
-	writerOnly struct{ io.Writer }
-	readerOnly struct{ io.Reader }
-)

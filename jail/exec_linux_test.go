@@ -71,7 +71,7 @@ func TestExec(t *testing.T) {
 	if code, out, errs := do(ExecSpec{Args: []string{"sh", "-c", "echo o; echo e >&2; exit 6"}}); code != 6 || out != "o\n" || errs != "e\n" {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
-	if code, out, _ := do(ExecSpec{Args: []string{"sh", "-c", "echo $A $B; pwd; id -un; id -Gn"}, Env: []string{"B=3"}, Cwd: "/tmp", User: "web"}); code != 0 || out != "1 3\n/tmp\nweb\nweb logs\n" {
+	if code, out, _ := do(ExecSpec{Args: []string{"sh", "-c", "echo $A $B; pwd; id -un; id -Gn; echo $HOME"}, Env: []string{"B=3"}, Cwd: "/tmp", User: "web"}); code != 0 || out != "1 3\n/tmp\nweb\nweb logs\n/home/web\n" {
 		t.Errorf("%d %q", code, out)
 	}
 	if code, out, _ := do(ExecSpec{Args: []string{"cat"}, Stdin: strings.NewReader("through\n")}); code != 0 || out != "through\n" {
@@ -86,6 +86,10 @@ func TestExec(t *testing.T) {
 	big := strings.Repeat("0123456789abcdef", 1<<16)
 	if code, out, _ := do(ExecSpec{Args: []string{"cat"}, Stdin: strings.NewReader(big)}); code != 0 || out != big {
 		t.Errorf("%d, %d bytes of %d", code, len(out), len(big))
+	}
+	began := time.Now()
+	if code, out, _ := do(ExecSpec{Args: []string{"sh", "-c", "echo now; sleep 600 & exit 2"}}); code != 2 || out != "now\n" || time.Since(began) > 2*outputGrace {
+		t.Errorf("with a child in the background: %d %q after %v", code, out, time.Since(began))
 	}
 	if left, _ := filepath.Glob(n.dir.Container(s.ID) + "/exec-*"); len(left) > 0 {
 		t.Errorf("left: %v", left)
@@ -160,8 +164,7 @@ func TestExecTTY(t *testing.T) {
 	if err := p.Resize(123, 45); err != nil {
 		t.Fatal(err)
 	}
-	// runc passes the size on while it passes on the input: the one may overtake the other.
-	io.WriteString(w, "tty; until stty size | grep '45 123'; do sleep 0.1; done\n")
+	io.WriteString(w, "tty; stty size\n")
 	out.await(t, "\n45 123")
 	if !strings.Contains(out.String(), "/dev/pts/") {
 		t.Errorf("no terminal: %q", out)

@@ -87,7 +87,7 @@ func (m *Manager) RunProbe(kill context.Context, id string, argv []string, out i
 	if err := os.WriteFile(dir+"/process.json", b, 0o600); err != nil {
 		return -1, fmt.Errorf("probe container %s: %w", id, err)
 	}
-	args := m.driver.exec(id, dir+"/process.json", dir+"/pid", "", false)
+	args := m.driver.exec(id, dir+"/process.json", dir+"/pid", "", "", false)
 	r, w, err := os.Pipe()
 	if err != nil {
 		return -1, err
@@ -108,7 +108,7 @@ func (m *Manager) RunProbe(kill context.Context, id string, argv []string, out i
 		return -1, fmt.Errorf("run %s: %w", strings.Join(args, " "), err)
 	}
 	var drained sync.WaitGroup
-	drained.Go(func() { io.Copy(writerOnly{out}, readerOnly{r}) })
+	drained.Go(func() { copyPipe(out, r) })
 	if started != nil {
 		started()
 	}
@@ -127,9 +127,8 @@ func (m *Manager) RunProbe(kill context.Context, id string, argv []string, out i
 		}
 	}()
 	<-ended
-	late := time.AfterFunc(100*time.Millisecond, func() { r.SetReadDeadline(time.Unix(1, 0)) })
+	endPipe(r, 100*time.Millisecond)
 	drained.Wait()
-	late.Stop()
 	if ws.Signaled() {
 		return 128 + int(ws.Signal()), nil
 	}

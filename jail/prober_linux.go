@@ -269,16 +269,12 @@ func (p *prober) run(kill context.Context, t *target, argv []string, out io.Writ
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		io.Copy(writerOnly{out}, readerOnly{r})
+		copyPipe(out, r)
 	}()
 	code, err = h.converse(kill, request(t, argv, leaf, h.tasks), started, leaf)
 	// All that held the pipe is dead, but for a process that was handed it:
 	// what is in the pipe is taken, and then it is over.
-	select {
-	case <-drained:
-	case <-time.After(100 * time.Millisecond):
-		r.SetReadDeadline(time.Unix(1, 0))
-		<-drained
-	}
+	endPipe(r, 100*time.Millisecond)
+	<-drained
 	return code, err
 }

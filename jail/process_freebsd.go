@@ -52,6 +52,3 @@ func pidsOf(ctx context.Context, id string, _ int) ([]int, error) {
 func sweep(context.Context, string) error { return nil }
 
 func removeParents() {}
-
-// execAttr: ocijail calls setsid(2) itself and fails in a group leader.
-func execAttr() *syscall.SysProcAttr { return nil }

@@ -168,7 +168,3 @@ func removeParents() {
 		unix.Rmdir(dir) // fails when not empty
 	}
 }
-
-// execAttr: the runtime's exec gets a group of its own, out of reach of what
-// is sent to ours.
-func execAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/moby/sys/user"
@@ -78,6 +80,23 @@ func openUserFile(rootfs, name string) (io.ReadCloser, error) {
 		io.Reader
 		io.Closer
 	}{io.LimitReader(f, maxUserFile), f}, nil
+}
+
+// homeAnnotation marks a bundle whose HOME is the user's home, not the spec's
+// word: an exec as another user then gets that one's.
+const homeAnnotation = "satl.home"
+
+// annotations adds to a spec's own what the bundle is to remember.
+func annotations(spec Spec, more map[string]string) map[string]string {
+	out := maps.Clone(spec.Annotations)
+	if out == nil {
+		out = make(map[string]string)
+	}
+	maps.Copy(out, more)
+	if !slices.ContainsFunc(spec.Env, func(e string) bool { return strings.HasPrefix(e, "HOME=") }) {
+		out[homeAnnotation] = "derived"
+	}
+	return out
 }
 
 // environment is the process's: what Docker puts there of its own accord

@@ -10,8 +10,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Client talks to the shim of a state directory. Its zero value is not of
@@ -34,7 +37,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-func (c Client) call(ctx context.Context, req request) (*conn, response, error) {
+func (c Client) call(ctx context.Context, req request, files ...*os.File) (*conn, response, error) {
 	req.V = Version
 	nc, err := dial(ctx, string(c))
 	if err != nil {
@@ -42,7 +45,7 @@ func (c Client) call(ctx context.Context, req request) (*conn, response, error) 
 	}
 	cn := &conn{Conn: nc, r: bufio.NewReader(nc)}
 	cn.stop = context.AfterFunc(ctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
-	resp, err := exchange(nc, cn.r, req)
+	resp, err := exchange(nc, cn.r, req, files)
 	if err != nil {
 		cn.Close()
 		if ctx.Err() != nil {
@@ -57,12 +60,24 @@ func (c Client) call(ctx context.Context, req request) (*conn, response, error) 
 	return cn, resp, nil
 }
 
-func exchange(w io.Writer, r *bufio.Reader, req request) (resp response, err error) {
+func exchange(nc net.Conn, r *bufio.Reader, req request, files []*os.File) (resp response, err error) {
 	b, err := json.Marshal(req)
 	if err != nil {
 		return resp, err
 	}
-	if _, err := w.Write(append(b, '\n')); err != nil {
+	b = append(b, '\n')
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		n, _, err := nc.(*net.UnixConn).WriteMsgUnix(b, unix.UnixRights(fds...), nil)
+		if err != nil {
+			return resp, err
+		}
+		b = b[n:]
+	}
+	if _, err := nc.Write(b); err != nil {
 		return resp, err
 	}
 	line, err := r.ReadBytes('\n')

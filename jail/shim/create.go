@@ -3,17 +3,13 @@
 package shim
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"satld/jail/logfile"
 )
@@ -45,12 +41,8 @@ func (s *server) create(id string, req CreateRequest) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	b, err := os.ReadFile(req.PidFile)
-	if err != nil {
-		return 0, fmt.Errorf("read the pid the runtime wrote: %w", err)
-	}
-	if pid, err = strconv.Atoi(strings.TrimSpace(string(b))); err != nil || pid <= 0 {
-		return 0, fmt.Errorf("read the pid the runtime wrote: %q is none", b)
+	if pid, err = readPid(req.PidFile); err != nil {
+		return 0, err
 	}
 	c.init.Pid = pid
 	c.init.Ticks, _ = StartTicks(pid) // 0 when it has ended already: then nobody will ask
@@ -63,6 +55,18 @@ func (s *server) create(id string, req CreateRequest) (pid int, err error) {
 	status := s.reaper.claim(pid)
 	s.add(c)
 	go s.watch(c, func() Exit { return c.exit(code(<-status)) })
+	return pid, nil
+}
+
+func readPid(file string) (int, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, fmt.Errorf("read the pid the runtime wrote: %w", err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || pid <= 0 {
+		return 0, fmt.Errorf("read the pid the runtime wrote: %q is none", b)
+	}
 	return pid, nil
 }
 
@@ -81,32 +85,11 @@ func (s *server) runWithPipes(c *container, req CreateRequest) error {
 
 // runWithConsole lets the runtime make the terminal and send us its master.
 func (s *server) runWithConsole(c *container, req CreateRequest) error {
-	const name = "console.sock"
-	os.Remove(s.dir.file(c.id, name))
-	dirf, path, err := short(s.dir.Container(c.id), name)
+	console, err := ListenConsole(s.dir.Container(c.id))
 	if err != nil {
 		return err
 	}
-	defer dirf.Close()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return fmt.Errorf("listen for the console: %w", err)
-	}
-	defer l.Close()
-	limit := req.Timeout
-	if limit <= 0 {
-		limit = commandLimit
-	}
-	l.SetDeadline(time.Now().Add(limit))
-	masters := make(chan *os.File, 1)
-	go func() {
-		defer close(masters)
-		if f, err := receiveFile(l); err == nil {
-			masters <- f
-		} else if !errors.Is(err, net.ErrClosed) {
-			complain("container %s: receive its console: %v", c.id, err)
-		}
-	}()
+	defer console.Close()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -115,15 +98,15 @@ func (s *server) runWithConsole(c *container, req CreateRequest) error {
 	argv := slices.Clone(req.Argv)
 	for i, a := range argv {
 		if a == ConsoleArg {
-			argv[i] = path
+			argv[i] = console.Path
 		}
 	}
-	if err := s.command(argv, limit, [3]*os.File{null, null, null}); err != nil {
+	if err := s.command(argv, req.Timeout, [3]*os.File{null, null, null}); err != nil {
 		return err
 	}
-	master, ok := <-masters
-	if !ok {
-		return errors.New("the runtime sent no console")
+	master, err := console.Receive()
+	if err != nil {
+		return err
 	}
 	c.console = master
 	if req.Init.Stdin {
@@ -133,42 +116,15 @@ func (s *server) runWithConsole(c *container, req CreateRequest) error {
 	return nil
 }
 
-// receiveFile takes one connection and the one file sent over it.
-func receiveFile(l *net.UnixListener) (*os.File, error) {
-	cn, err := l.AcceptUnix()
-	if err != nil {
-		return nil, err
-	}
-	defer cn.Close()
-	cn.SetDeadline(time.Now().Add(commandLimit))
-	data, oob := make([]byte, 4096), make([]byte, 64)
-	_, n, _, _, err := cn.ReadMsgUnix(data, oob)
-	if err != nil {
-		return nil, err
-	}
-	msgs, err := unix.ParseSocketControlMessage(oob[:n])
-	if err != nil || len(msgs) != 1 {
-		return nil, fmt.Errorf("no file came with the console message (%v)", err)
-	}
-	fds, err := unix.ParseUnixRights(&msgs[0])
-	if err != nil || len(fds) != 1 {
-		return nil, fmt.Errorf("no file came with the console message (%v)", err)
-	}
-	unix.CloseOnExec(fds[0])
-	if err := unix.SetNonblock(fds[0], true); err != nil {
-		unix.Close(fds[0])
-		return nil, err
-	}
-	return os.NewFile(uintptr(fds[0]), "console"), nil
-}
-
 // command runs a command of the runtime to its end, at most for limit.
 func (s *server) command(argv []string, limit time.Duration, stdio [3]*os.File) error {
 	if limit <= 0 {
 		limit = commandLimit
 	}
 	files := []uintptr{stdio[0].Fd(), stdio[1].Fd(), stdio[2].Fd()}
-	pid, status, err := s.reaper.start(argv, files, &syscall.SysProcAttr{Setsid: commandSetsid})
+	// It dies with us, rather than making a container that nobody holds. (The
+	// signal comes when the thread that forked ends; ours end with the process.)
+	pid, status, err := s.reaper.start(argv, files, &syscall.SysProcAttr{Setsid: commandSetsid, Pdeathsig: syscall.SIGKILL})
 	if err != nil {
 		return fmt.Errorf("run %s: %w", strings.Join(argv, " "), err)
 	}

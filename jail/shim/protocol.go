@@ -23,6 +23,7 @@ const (
 	opFollow = "follow" // stream down: a byte when there is new output, the end when there will be none
 	opStdin  = "stdin"  // stream up: to the container's stdin
 	opResize = "resize" // of the terminal
+	opExec   = "exec"   // run the runtime's exec; a second answer down when the process has ended
 	opSettle = "settle" // wait until no create of it is in progress
 	opForget = "forget" // the container is deleted
 	opQuit   = "quit"   // end, if no container is left
@@ -34,6 +35,7 @@ type request struct {
 	ID     string         `json:",omitempty"`
 	Create *CreateRequest `json:",omitempty"`
 	Start  *StartRequest  `json:",omitempty"`
+	Exec   *ExecRequest   `json:",omitempty"`
 	Width  uint16         `json:",omitempty"`
 	Height uint16         `json:",omitempty"`
 }
@@ -59,6 +61,15 @@ type StartRequest struct {
 	Timeout time.Duration
 }
 
+// ExecRequest asks the shim to run the runtime so that it starts a process in a
+// container and leaves it behind; the process's stdio, three files, are sent
+// with the request.
+type ExecRequest struct {
+	Argv    []string
+	PidFile string
+	Timeout time.Duration
+}
+
 type response struct {
 	V          int
 	Error      string    `json:",omitempty"`
@@ -69,6 +80,7 @@ type response struct {
 	Containers int       `json:",omitempty"`
 	Busy       bool      `json:",omitempty"`
 	Held       bool      `json:",omitempty"`
+	Code       int       `json:",omitempty"`
 }
 
 // Kind is what a daemon branches on when the shim refuses.

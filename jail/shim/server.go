@@ -3,7 +3,7 @@
 package shim
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -72,17 +72,23 @@ func (s *server) serve(l net.Listener) {
 func (s *server) answer(cn net.Conn) {
 	defer cn.Close()
 	cn.SetReadDeadline(time.Now().Add(10 * time.Second))
-	r := bufio.NewReader(cn)
-	line, err := r.ReadBytes('\n')
+	line, rest, files, err := readRequest(cn.(*net.UnixConn))
 	if err != nil {
+		closeAll(files)
 		return
 	}
 	cn.SetReadDeadline(time.Time{})
 	var req request
 	if err := json.Unmarshal(line, &req); err != nil {
+		closeAll(files)
 		reply(cn, response{}, refuse(KindFailed, "malformed request: %v", err))
 		return
 	}
+	if req.Op == opExec && req.V == Version && req.Exec != nil {
+		s.exec(cn, *req.Exec, files)
+		return
+	}
+	closeAll(files)
 	if req.V != Version {
 		reply(cn, response{}, refuse(KindUnsupported, "this shim speaks version %d, not %d", Version, req.V))
 		return
@@ -93,7 +99,7 @@ func (s *server) answer(cn net.Conn) {
 	case opFollow:
 		s.follow(cn, req.ID)
 	case opStdin:
-		s.stdin(cn, r, req.ID)
+		s.stdin(cn, io.MultiReader(bytes.NewReader(rest), cn), req.ID)
 	default:
 		resp, err := s.handle(req)
 		reply(cn, resp, err)
@@ -101,6 +107,30 @@ func (s *server) answer(cn net.Conn) {
 			close(s.done)
 		}
 	}
+}
+
+// maxRequest bounds a request, in bytes; a command line can be long.
+const maxRequest = 4 << 20
+
+// readRequest reads a line, what came after it, and the files that came with it.
+func readRequest(cn *net.UnixConn) (line, rest []byte, files []*os.File, err error) {
+	var all []byte
+	buf := make([]byte, 4096)
+	for len(all) < maxRequest {
+		n, more, err := readFiles(cn, buf)
+		files = append(files, more...)
+		if err != nil {
+			return nil, nil, files, err
+		}
+		if n == 0 {
+			return nil, nil, files, io.ErrUnexpectedEOF
+		}
+		all = append(all, buf[:n]...)
+		if i := bytes.IndexByte(all, '\n'); i >= 0 {
+			return all[:i], all[i+1:], files, nil
+		}
+	}
+	return nil, nil, files, errors.New("the request is too long")
 }
 
 // handle does the requests that are one answer.
@@ -199,7 +229,7 @@ func (s *server) leave(id string) {
 	s.mu.Unlock()
 }
 
-func reply(w io.Writer, resp response, err error) {
+func reply(w io.Writer, resp response, err error) error {
 	resp.V = Version
 	if err != nil {
 		resp.Error, resp.Kind = err.Error(), KindFailed
@@ -209,9 +239,11 @@ func reply(w io.Writer, resp response, err error) {
 		}
 	}
 	b, err := json.Marshal(resp)
-	if err == nil {
-		w.Write(append(b, '\n'))
+	if err != nil {
+		return err
 	}
+	_, err = w.Write(append(b, '\n'))
+	return err
 }
 
 // watch waits for a container's end, writes it down and tells: the status at
