@@ -8,8 +8,9 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 )
 
-// find finds a container by ID, name, unique prefix of an ID, or a task's
-// other names: web.1, and web where one task of it runs here.
+// find finds a container by ID, name, a task's other names (web.1, and web
+// where one task of it runs here), or unique prefix of an ID. As in Docker a
+// name goes before a prefix: a service may be called "cafe".
 func (n *Node) find(ref string) (*Container, error) {
 	ref = strings.TrimPrefix(ref, "/")
 	n.mu.Lock()
@@ -23,23 +24,23 @@ func (n *Node) find(ref string) (*Container, error) {
 		switch {
 		case rec.Name == ref:
 			return c, nil
-		case ref != "" && strings.HasPrefix(c.id, ref):
-			byPrefix = append(byPrefix, c)
 		case rec.TaskID != "" && rec.slotName() == ref:
 			bySlot = append(bySlot, c)
 		case rec.TaskID != "" && rec.ServiceName == ref && rec.State.Live():
 			byService = append(byService, c)
+		case ref != "" && strings.HasPrefix(c.id, ref):
+			byPrefix = append(byPrefix, c)
 		}
 	}
 	switch {
-	case len(byPrefix) == 1:
-		return byPrefix[0], nil
-	case len(byPrefix) > 1:
-		return nil, invalid("multiple IDs found with provided prefix: %s", ref)
 	case len(bySlot) > 0:
 		return newest(bySlot), nil
 	case len(byService) == 1:
 		return byService[0], nil
+	case len(byPrefix) == 1:
+		return byPrefix[0], nil
+	case len(byPrefix) > 1:
+		return nil, invalid("multiple IDs found with provided prefix: %s", ref)
 	}
 	return nil, cerrdefs.ErrNotFound.WithMessage("No such container: " + ref)
 }
