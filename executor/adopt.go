@@ -12,9 +12,12 @@ import (
 
 // adoptAll reads the records of an earlier daemon and takes each over.
 func (n *Node) adoptAll(ctx context.Context) error {
-	records, strays, err := loadRecords(n.dir)
+	records, strays, damaged, err := loadRecords(n.dir)
 	if err != nil {
 		return err
+	}
+	if damaged != nil {
+		n.log.Error("damaged records of containers: these are removed, and tasks replaced", "err", damaged)
 	}
 	keep := make(map[string]bool, len(records))
 	for _, r := range records {

@@ -16,6 +16,8 @@ type Container struct {
 	id string
 	op chan struct{} // holds one token while a start or a removal is under way
 
+	saving sync.Mutex // one writer of the record's file at a time
+
 	mu      sync.Mutex
 	rec     Record
 	pid     int

@@ -129,9 +129,16 @@ func (n *Node) all() []*Container {
 func (n *Node) update(c *Container, change func(*Record)) error {
 	c.mu.Lock()
 	change(&c.rec)
-	rec := c.rec
 	c.mu.Unlock()
-	return saveRecord(n.dir, rec)
+	return n.save(c)
+}
+
+// save writes the record as it is now: of two saves at a time the later one
+// never leaves the earlier state behind.
+func (n *Node) save(c *Container) error {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	return saveRecord(n.dir, c.record())
 }
 
 // advance moves a container's state, which must be a step of its life.
@@ -146,9 +153,8 @@ func (n *Node) advance(c *Container, to State, change func(*Record)) error {
 	if change != nil {
 		change(&c.rec)
 	}
-	rec := c.rec
 	c.mu.Unlock()
-	return saveRecord(n.dir, rec)
+	return n.save(c)
 }
 
 // logger is the log of one container: a task's lines carry its ID.

@@ -17,7 +17,7 @@ import (
 // daemon works on. It goes on after a failure and reports them all.
 func Purge(ctx context.Context, stateDir string, rt jail.Runtime, images image.Images, networks network.Networks) error {
 	n := &Node{dir: filepath.Join(stateDir, "executor"), cfg: Config{Runtime: rt, Images: images, Networks: networks}}
-	records, strays, err := loadRecords(n.dir)
+	records, strays, _, err := loadRecords(n.dir)
 	if err != nil {
 		return err
 	}

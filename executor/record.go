@@ -89,14 +89,15 @@ func saveRecord(dir string, r Record) error {
 }
 
 // loadRecords reads every record. A directory without one is a container
-// whose creation or removal was cut short: it is named in strays.
-func loadRecords(dir string) (records []Record, strays []string, err error) {
+// whose creation or removal was cut short, or whose record a power loss
+// garbled (damaged says which): it is named in strays.
+func loadRecords(dir string) (records []Record, strays []string, damaged, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("read containers: %w", err)
+		return nil, nil, nil, fmt.Errorf("read containers: %w", err)
 	}
 	for _, e := range entries {
 		if !e.IsDir() {
@@ -108,16 +109,18 @@ func loadRecords(dir string) (records []Record, strays []string, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, nil, fmt.Errorf("read record of container %s: %w", e.Name(), err)
+			return nil, nil, nil, fmt.Errorf("read record of container %s: %w", e.Name(), err)
 		}
 		var r Record
 		if err := json.Unmarshal(data, &r); err != nil {
-			return nil, nil, fmt.Errorf("read record %s: %w; move it away to forget this container", recordFile(dir, e.Name()), err)
+			damaged = errors.Join(damaged, fmt.Errorf("record %s: %w", recordFile(dir, e.Name()), err))
+			strays = append(strays, e.Name())
+			continue
 		}
 		if r.Version > recordVersion {
-			return nil, nil, fmt.Errorf("read record %s: version %d is from a newer satld than this one", recordFile(dir, e.Name()), r.Version)
+			return nil, nil, nil, fmt.Errorf("read record %s: version %d is from a newer satld than this one", recordFile(dir, e.Name()), r.Version)
 		}
 		records = append(records, r)
 	}
-	return records, strays, nil
+	return records, strays, damaged, nil
 }
