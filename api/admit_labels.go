@@ -23,7 +23,7 @@ var (
 	ownPrefixes   = []string{"satl.health.", "satl.traffic.", "satl.dns."}
 	serviceLabels = map[string]labelState{
 		"satl.dns.not-ready":              labelBoolean,
-		"satl.traffic.fail-open":          labelBoolean,
+		"satl.traffic.fail-open":          labelLater, // an unhealthy task is always stopped today: there is nobody to fall back on
 		"satl.traffic.drain":              labelLater,
 		"satl.health.replace-parallelism": labelLater,
 	}

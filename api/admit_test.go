@@ -151,7 +151,7 @@ func TestAdmitAccepts(t *testing.T) {
 		inService(`"Mode":{"GlobalJob":{}}`),
 		inService(`"EndpointSpec":{"Mode":"vip"}`),
 		inService(`"EndpointSpec":{"Mode":"dnsrr"}`),
-		inService(`"Labels":{"satl.dns.not-ready":"true","satl.traffic.fail-open":"false"}`),
+		inService(`"Labels":{"satl.dns.not-ready":"true"}`),
 	} {
 		if a, err := admit(specOf(t, text)); err != nil || len(a.warnings) > 0 {
 			t.Errorf("%s: %v, warnings %q", text, err, a.warnings)
