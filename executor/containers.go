@@ -59,6 +59,11 @@ func (n *Node) snapshot(c *Container) Snapshot {
 	if m, err := mounts(r.HostConfig); err == nil {
 		s.Mounts = m
 	}
+	if r.Config != nil && r.Config.Hostname == "" && !r.Host {
+		config := *r.Config
+		config.Hostname = r.hostname()
+		s.Config = &config
+	}
 	s.Health = n.health(c)
 	return s
 }
