@@ -140,7 +140,14 @@ func TestExecKilled(t *testing.T) { // cases/probe.md, probe-3: the command dies
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, _ := os.ReadFile("/proc/" + strconv.Itoa(p.Pid()) + "/cmdline"); string(b) != "sleep\x00600\x00" {
+	var b []byte
+	for range 500 { // runc's exec ends a moment before the command begins
+		if b, _ = os.ReadFile("/proc/" + strconv.Itoa(p.Pid()) + "/cmdline"); string(b) == "sleep\x00600\x00" {
+			break
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	if string(b) != "sleep\x00600\x00" {
 		t.Errorf("pid %d is %q", p.Pid(), b)
 	}
 	if err := p.Kill(9); err != nil {

@@ -45,11 +45,19 @@ func (m *Manager) freeze(ctx context.Context, id string, pause bool) error {
 			return fmt.Errorf("pause container %s: %w", id, err)
 		}
 	}
-	if err := run(ctx, argv); err != nil {
-		return fmt.Errorf("freeze or thaw container %s: %w", id, err)
+	// The v1 freezer can miss a process that is being forked; runc gives up
+	// after a short time, thaws and says so.
+	for try := 1; ; try++ {
+		if err = run(ctx, argv); err == nil {
+			return nil
+		}
+		if try == freezeTries || ctx.Err() != nil || m.mustRun(ctx, id) != nil {
+			return fmt.Errorf("freeze or thaw container %s: %w", id, err)
+		}
 	}
-	return nil
 }
+
+const freezeTries = 5
 
 func (m *Manager) setPausing(id string, pausing bool) {
 	m.mu.Lock()
