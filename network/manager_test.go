@@ -371,6 +371,33 @@ func TestLeasesFile(t *testing.T) {
 	}
 }
 
+// TestOldLeases: a file as the first version wrote it is still read.
+func TestOldLeases(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "leases-v1.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "leases.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, aside, err := loadLeases(path, "6fd6c2f8-0000-4000-8000-000000000001")
+	if err != nil || aside != "" {
+		t.Fatal(aside, err)
+	}
+	n := l.Networks[DefaultID]
+	if n.Bridge != "satl0" || n.Subnet.String() != "10.88.0.0/20" || n.Cursor.String() != "10.88.0.3" || !l.Networks["back"].Internal {
+		t.Errorf("%+v", l.Networks)
+	}
+	at := l.Leases["c1"]
+	if len(at) != 2 || at[0].Addr.String() != "10.88.0.2/20" || at[1].Interface != "eth1" || at[1].MAC != "02:42:0a:58:10:02" {
+		t.Errorf("%+v", at)
+	}
+	if _, held := l.Released[netip.MustParseAddr("10.88.0.3")]; !held {
+		t.Errorf("%v", l.Released)
+	}
+}
+
 func FuzzLeases(f *testing.F) {
 	f.Add(`{"version":1,"networks":{"n":{"ID":"n","Subnet":"10.0.0.0/24","cursor":""}},"leases":{"c":[{"Addr":"10.0.0.2/24"}]}}`)
 	f.Add(`null`)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -230,11 +231,14 @@ func TestNetworksAreApart(t *testing.T) {
 				return netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: net.IPv4(10, 88, 0, 1), Dst: cidr("127.0.0.0/8")})
 			}())
 	}))
+	// Dropped, so each waits for its time to be over: all at once.
+	var waiting sync.WaitGroup
 	refused := func(what string, ns *nettest.NS, addr string) {
-		t.Helper()
-		if got, err := ns.Ask("tcp4", addr); err == nil {
-			t.Errorf("%s: reached %q", what, got)
-		}
+		waiting.Go(func() {
+			if got, err := ns.Ask("tcp4", addr); err == nil {
+				t.Errorf("%s: reached %q", what, got)
+			}
+		})
 	}
 	reached := func(what string, ns *nettest.NS, addr, want string) {
 		t.Helper()
@@ -244,20 +248,23 @@ func TestNetworksAreApart(t *testing.T) {
 	}
 	refused("between networks", l.a, "10.88.16.2:80")
 	refused("a neighbour with a route", l.remote, "10.88.0.2:80")
-	c, err := l.a.Dial("tcp4", "127.0.0.1:7777")
-	if err == nil {
-		c.Close()
-		t.Error("a task reached the host's loopback")
-	}
+	waiting.Go(func() {
+		if c, err := l.a.Dial("tcp4", "127.0.0.1:7777"); err == nil {
+			c.Close()
+			t.Error("a task reached the host's loopback")
+		}
+	})
 	reached("within a network", l.b, "10.88.0.2:80", "a")
 	reached("from the host", nil, "10.88.0.2:80", "a")
 	reached("way out", l.b, "192.0.2.9:80", "r")
+	waiting.Wait()
 	// The neighbour cannot know 10.88/16: it saw the host's own address.
 	l.foreign.Internal = true
 	l.apply(t, l.pool("tcp", l.addrA))
 	refused("out of an internal network", l.other, "192.0.2.9:80")
 	refused("into an internal network", l.b, "10.88.16.2:80")
 	reached("the host into an internal network", nil, "10.88.16.2:80", "o")
+	waiting.Wait()
 }
 
 func cidr(s string) *net.IPNet {

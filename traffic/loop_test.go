@@ -325,6 +325,23 @@ func TestDriftIsRepaired(t *testing.T) {
 	})
 }
 
+// TestUnknownStateIsNotConfirmed: when repairing failed nobody knows what the
+// filter holds, so a change that alters no rule is not confirmed either.
+func TestUnknownStateIsNotConfirmed(t *testing.T) {
+	f := &fakeFilter{}
+	bubble(t, f, func(t *testing.T, tab *Table) {
+		must(t, tab.Put(t.Context(), task(2, serving)))
+		f.with(func() { f.drifted, f.applyErr = true, func(int) error { return errors.New("busy") } })
+		time.Sleep(auditEvery)
+		synctest.Wait()
+		soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := tab.Put(soon, task(2, serving)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // TestCutsAfterTheWrite: cases/pool.md, pool-1, pool-2, pool-9.
 func TestCutsAfterTheWrite(t *testing.T) {
 	f := &fakeFilter{}
