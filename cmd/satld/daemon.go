@@ -9,8 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
 	swarmapi "github.com/moby/swarmkit/v2/api"
@@ -25,76 +25,9 @@ import (
 	"satld/events"
 	"satld/executor"
 	"satld/healthcheck"
-	"satld/image"
-	"satld/jail"
-	"satld/network"
 	"satld/redirect"
 	"satld/traffic"
 )
-
-// node is everything that works on this machine below the cluster: what a
-// daemon opens at its start, and what `satld cleanup` takes down.
-type node struct {
-	cfg      Config
-	log      *slog.Logger
-	unlock   func()
-	runtime  *jail.Manager
-	images   *image.Store
-	networks *network.Manager
-	redirect traffic.Redirector
-}
-
-// openNode locks the state directory and opens the node's parts, in the order
-// they need each other. Nothing that runs is touched.
-func openNode(ctx context.Context, cfg Config, log *slog.Logger) (*node, error) {
-	n := &node{cfg: cfg, log: log}
-	if err := n.open(ctx); err != nil {
-		return nil, errors.Join(err, n.close())
-	}
-	return n, nil
-}
-
-func (n *node) open(ctx context.Context) (err error) {
-	cfg, log := n.cfg, n.log
-	if n.unlock, err = cluster.LockState(cfg.StateDir); err != nil {
-		return err
-	}
-	pool, err := netip.ParsePrefix(cfg.NetworkPool)
-	if err != nil {
-		return err
-	}
-	if n.networks, err = network.Open(ctx, network.Config{StateDir: cfg.StateDir, Name: cfg.NetworkName, Pool: pool, Logger: log}); err != nil {
-		return err
-	}
-	if n.images, err = image.Open(image.Config{StateDir: cfg.StateDir, Logger: log}); err != nil {
-		return err
-	}
-	if n.redirect, err = newRedirector(ctx, cfg, n.networks.Mark(), log); err != nil {
-		return err
-	}
-	if n.runtime, err = jail.Open(ctx, jail.Config{StateDir: cfg.StateDir, RuntimePath: cfg.Runtime, Logger: log}); err != nil {
-		return err
-	}
-	return nil
-}
-
-// close lets go of the parts; what runs goes on.
-func (n *node) close() error {
-	var err error
-	if n.runtime != nil {
-		err = errors.Join(err, n.runtime.Close())
-	}
-	if n.images != nil {
-		err = errors.Join(err, n.images.Close())
-	}
-	if n.networks != nil {
-		err = errors.Join(err, n.networks.Close())
-	}
-	if n.unlock != nil {
-		n.unlock()
-	}
-	return err
-}
 
 // daemon runs satld until ctx ends. Tasks, pools and NAT are left in place,
 // so that a stop or an upgrade is not noticed by clients.
@@ -114,11 +47,14 @@ func daemon(ctx context.Context, cfg Config) (err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	monitor := healthcheck.NewMonitor(healthcheck.Options{Logger: log, Registerer: registry})
-	var member *cluster.Node
+	var joined atomic.Pointer[cluster.Node] // set once the cluster is open; DNS may ask before
 	table := traffic.New(traffic.Config{
 		Redirector: n.redirect, Logger: log, Registerer: registry,
 		Subnets: func() []redirect.Subnet { return subnets(n.networks) },
-		Known:   func(service string) bool { return member != nil && serviceExists(member.Store(), service) },
+		Known: func(service string) bool {
+			member := joined.Load()
+			return member != nil && serviceExists(member.Store(), service)
+		},
 	})
 	names := dns.New(table, dns.Config{Logger: log, Registerer: registry})
 	networks := &announced{Manager: n.networks, names: names, table: table, log: log}
@@ -140,16 +76,17 @@ func daemon(ctx context.Context, cfg Config) (err error) {
 	}
 	defer exec.Close()
 	table.Settled()
-	member, err = cluster.Open(ctx, cluster.Config{
+	member, err := cluster.Open(ctx, cluster.Config{
 		StateDir: cfg.StateDir, ListenAddr: cfg.ListenAddr, AdvertiseAddr: cfg.AdvertiseAddr,
 		Hostname: hostname, Executor: exec, Logger: log, ForceNewCluster: cfg.ForceNewCluster,
 	})
 	if err != nil {
 		return err
 	}
+	joined.Store(member)
 	server := api.New(api.Config{
 		Cluster: member, Containers: exec, Images: n.images, Networks: networks, Events: happened,
-		TrafficStatus: func() string { return text(table.Health()) },
+		TrafficStatus: func() string { return n.trafficStatus(table) },
 		Version:       version, Commit: commit, Root: cfg.StateDir, NodeName: hostname,
 		NetworkName: cfg.NetworkName, Runtime: cfg.Runtime, Redirect: cfg.Redirect,
 		Debug: cfg.LogLevel == "debug", Logger: log,
@@ -184,6 +121,9 @@ func daemon(ctx context.Context, cfg Config) (err error) {
 		page := dashboard{store: member.Store(), containers: exec}
 		upper.Go(func() error { return serveHTTP(upperCtx, "dashboard-addr", cfg.DashboardAddr, http.Handler(page)) })
 	}
+	for _, w := range n.hostWarnings() {
+		log.Warn(w)
+	}
 	log.Info("satld is up", "version", version, "socket", cfg.Socket, "state_dir", cfg.StateDir, "node", member.NodeID(), "took", time.Since(begun).String())
 
 	err = upper.Wait()
@@ -208,11 +148,4 @@ func withoutCancel(err error) error {
 		return nil
 	}
 	return err
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
