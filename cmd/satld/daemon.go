@@ -58,7 +58,6 @@ func daemon(ctx context.Context, cfg Config) (err error) {
 	})
 	names := dns.New(table, dns.Config{Logger: log, Registerer: registry})
 	networks := &announced{Manager: n.networks, names: names, table: table, log: log}
-	networks.announce()
 	hostname, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("name of this host: %w", err)
@@ -84,6 +83,9 @@ func daemon(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	joined.Store(member)
+	// Not before the tasks of an earlier daemon are known: no answer is asked
+	// for again, and "no such name" is believed.
+	networks.announce()
 	server := api.New(api.Config{
 		Cluster: member, Containers: exec, Images: n.images, Networks: networks, Events: happened,
 		TrafficStatus: func() string { return n.trafficStatus(table) },
