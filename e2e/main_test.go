@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,6 +41,15 @@ func testMain(m *testing.M) int {
 	} else if err := build(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	// A test here waits for the daemon most of its time, so that more of them
+	// run at a time than there are processors, unless -parallel says how many.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := flag.Set("test.parallel", "6"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
 	return m.Run()
 }
