@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	cplatforms "github.com/containerd/platforms"
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/events"
@@ -103,6 +104,11 @@ func (s *Server) imagePull(w http.ResponseWriter, r *http.Request, name, tag str
 	defer cancel()
 	out := newProgressStream(w, cancel)
 	img, err := s.cfg.Images.Pull(ctx, familiar, requestAuth(r), out.progress)
+	if errdefs.IsUnauthorized(err) {
+		// Docker's words and status: to a 401 the CLI answers by asking for a
+		// password, also where nobody is there to type one.
+		err = errNotFound("pull access denied for %s, repository does not exist or may require 'docker login': %v", reference.FamiliarName(named), err)
+	}
 	if err != nil {
 		return out.end(err)
 	}

@@ -368,6 +368,13 @@ func TestImagePullFails(t *testing.T) {
 		got[1]["errorDetail"].(map[string]any)["message"] != got[1]["error"] {
 		t.Errorf("late: %d %s", code, body)
 	}
+	f.images.pull = func(context.Context, string, image.Auth, image.Progress) (image.Image, error) {
+		return image.Image{}, errdefs.ErrUnauthenticated.WithMessage("unauthorized: authentication required")
+	}
+	code, _, body = f.do(t, "POST", "/images/create?fromImage=registry.example.com/x&tag=1", "")
+	if code != 404 || !strings.Contains(body, "pull access denied for registry.example.com/x, repository does not exist or may require 'docker login': unauthorized") {
+		t.Errorf("unauthorized: %d %s", code, body)
+	}
 	for query, want := range map[string]int{
 		"fromImage=UPPER:1":                         400,
 		"fromImage=nginx&tag=bad/tag":               400,
