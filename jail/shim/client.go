@@ -77,8 +77,12 @@ func exchange(nc net.Conn, r *bufio.Reader, req request, files []*os.File) (resp
 		}
 		b = b[n:]
 	}
-	if _, err := nc.Write(b); err != nil {
-		return resp, err
+	// Writing nothing is a system call too, and fails where the shim has
+	// answered and closed its end already: a quick command was done by then.
+	if len(b) > 0 {
+		if _, err := nc.Write(b); err != nil {
+			return resp, err
+		}
 	}
 	line, err := r.ReadBytes('\n')
 	if err != nil {
