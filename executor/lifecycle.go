@@ -205,10 +205,6 @@ func (n *Node) ended(c *Container, exit jail.Exit) {
 	if err := n.cfg.Traffic.Remove(ctx, c.id); err != nil {
 		log.Warn("traffic change not confirmed yet; it is retried", "err", err)
 	}
-	n.event(rec, dockerevents.ActionDie, "exitCode", fmt.Sprint(exit.Code))
-	if exit.OOMKilled {
-		n.event(rec, dockerevents.ActionOOM)
-	}
 	processesErr := n.bounded(killBound, func(ctx context.Context) error { return n.cfg.Runtime.Delete(ctx, c.id) })
 	err := n.advance(c, Exited, func(r *Record) {
 		r.Finished, r.ExitCode, r.OOMKilled = exit.At, exit.Code, exit.OOMKilled
@@ -221,6 +217,11 @@ func (n *Node) ended(c *Container, exit jail.Exit) {
 	closeOnce(c.done)
 	c.awaitRun()
 	c.mu.Unlock()
+	if exit.OOMKilled {
+		n.event(rec, dockerevents.ActionOOM)
+	}
+	// Now, so that whoever inspects it on this event sees it ended.
+	n.event(rec, dockerevents.ActionDie, "exitCode", fmt.Sprint(exit.Code))
 	log.Info("container ended", "exit_code", exit.Code, "oom_killed", exit.OOMKilled)
 
 	tidy := func(ctx context.Context) error {
