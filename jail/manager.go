@@ -191,6 +191,10 @@ func (m *Manager) ensureShim(ctx context.Context) error {
 		return nil
 	} else if shim.IsKind(err, shim.KindUnsupported) {
 		return fmt.Errorf("the running shim is of another version; stop the containers and then it: %w", err)
+	} else if ctx.Err() != nil {
+		// It was not asked. A second one would wait for the lock, and stay
+		// for good when the first ends.
+		return fmt.Errorf("ask the shim: %w", ctx.Err())
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
