@@ -78,17 +78,20 @@ func outlives(t *testing.T, d *daemon, name string, hc *container.HealthConfig, 
 		}
 		now := time.Now()
 		live := 0
-		for _, p := range inside(c.State.Pid) {
-			if strings.Contains(p.args, "sleep 3600") && p.ppid != 1 && !strings.HasPrefix(p.args, "sleep") || p.args == "sleep 3600" && printed == "" {
-				live++
-				if first[p.pid].IsZero() {
-					first[p.pid] = now
-				}
-				last[p.pid] = now
+		all := inside(c.State.Pid)
+		for _, p := range all {
+			// A probe is what the helper started: its parent is none of them.
+			if slices.ContainsFunc(all, func(q proc) bool { return q.pid == p.ppid }) || p.zombie() {
+				continue
 			}
+			live++
+			if first[p.pid].IsZero() {
+				first[p.pid] = now
+			}
+			last[p.pid] = now
 		}
 		if live > 1 {
-			t.Fatalf("%d probes live at a time: %v", live, inside(c.State.Pid))
+			t.Fatalf("%d probes live at a time: %v", live, all)
 		}
 		c, _ = d.look(name)
 		results = c.State.Health.Log
