@@ -97,9 +97,6 @@ func (a *attachment) run(ctx context.Context) error {
 	defer cancel(nil)
 	a.stream.onGone = func() { cancel(errDetached) }
 	go a.stream.watch(ctx, a.stream.drop)
-	// Whatever still reads the client's input is woken when this is over.
-	stop := context.AfterFunc(ctx, a.stream.endInput)
-	defer stop()
 
 	if a.logs {
 		if err := a.replay(ctx, time.Time{}); err != nil {

@@ -66,11 +66,43 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) error {
 	w.WriteHeader(http.StatusOK)
 	out := newLogWriter(w, o, !tty)
 	out.flush() // the client learns now that the logs are there
+	if c.Started.IsZero() {
+		if !o.query.Follow {
+			return nil // it has said nothing yet, and has no log to read
+		}
+		if !s.awaitRun(r.Context(), c.ID) {
+			return nil
+		}
+	}
 	if err := out.copy(r.Context(), s.cfg.Containers, c.ID); err != nil && r.Context().Err() == nil {
 		out.fail(err)
 		s.log.Warn("logs broken off", "container", shortID(c.ID), "err", err)
 	}
 	return nil
+}
+
+// awaitRun waits until a container that was never started has been. false is
+// that it never will be, or that nobody waits any more.
+func (s *Server) awaitRun(ctx context.Context, id string) bool {
+	for {
+		// In this order: no event falls between the look and the wait.
+		_, happened, cancel := s.cfg.Events.Subscribe(time.Time{})
+		c, err := s.cfg.Containers.Get(id)
+		if err != nil || !c.Started.IsZero() {
+			cancel()
+			return err == nil
+		}
+		for waiting := true; waiting; {
+			select {
+			case m, open := <-happened:
+				waiting = open && m.Actor.ID != id
+			case <-ctx.Done():
+				cancel()
+				return false
+			}
+		}
+		cancel()
+	}
 }
 
 // logWriter renders log lines into an answer, multiplexed unless they are a

@@ -9,12 +9,15 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	dockerevents "github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/pkg/stdcopy"
 
+	"satld/events"
 	"satld/executor"
 	"satld/jail"
 )
@@ -219,5 +222,57 @@ func TestLogsBrokenOff(t *testing.T) {
 	_, err = stdcopy.StdCopy(&stdout, &stderr, resp.Body)
 	if stdout.String() != "one\n" || err == nil || !strings.Contains(err.Error(), "Error grabbing logs: read error") {
 		t.Errorf("%q %v", stdout.String(), err)
+	}
+}
+
+// A container that was never started has said nothing; its logs can be
+// followed all the same.
+func TestLogsBeforeStart(t *testing.T) {
+	noLeak(t)
+	f := newSocketFixture(t, "")
+	withContainers(f.fixture)
+	var state atomic.Pointer[executor.Snapshot]
+	c := oldContainer()
+	state.Store(&c)
+	looked := make(chan struct{}, 100)
+	f.containers.get = func(id string) (executor.Snapshot, error) {
+		looked <- struct{}{}
+		if s := state.Load(); s != nil {
+			return *s, nil
+		}
+		return executor.Snapshot{}, noContainer(id)
+	}
+	f.containers.logs = sendLines(out("first\n"))
+	if code, _, body := f.do(t, "GET", "/containers/old/logs?stdout=1", ""); code != 200 || body != "" {
+		t.Errorf("%d %q", code, body)
+	}
+	<-looked
+	happens := func(action dockerevents.Action, id string) { f.events.Publish(events.Container(action, id, nil)) }
+	for _, removed := range []bool{false, true} {
+		state.Store(&c)
+		body, err := f.client.ContainerLogs(t.Context(), "old", container.LogsOptions{ShowStdout: true, Follow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-looked // by the handler
+		<-looked // before it waits
+		happens("start", webID)
+		want := "first\n"
+		if removed {
+			want = ""
+			state.Store(nil)
+			happens("destroy", c.ID)
+		} else {
+			started := c
+			started.State, started.Started = executor.Running, logTime
+			state.Store(&started)
+			happens("start", c.ID)
+		}
+		var stdout bytes.Buffer
+		if _, err := stdcopy.StdCopy(&stdout, io.Discard, body); err != nil || stdout.String() != want {
+			t.Errorf("%q %v", stdout.String(), err)
+		}
+		body.Close()
+		<-looked // after the event
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -263,4 +264,25 @@ func TestCreateOldVersions(t *testing.T) {
 	if _, _, body := f.do(t, "POST", "/containers/create", `{"Image":"bb:1"}`); !strings.Contains(body, `"Warnings":["careful"]`) {
 		t.Errorf("%s", body)
 	}
+}
+
+// FuzzContainerCreate: no body makes the API panic, and what is refused is
+// refused as the client's fault or as not supported.
+func FuzzContainerCreate(f *testing.F) {
+	f.Add(cliCreate)
+	f.Add(`{"Image":"bb:1","HostConfig":{"Ulimits":[null],"Mounts":[{}],"BlkioWeightDevice":[null],"PortBindings":{"80/tcp":null}}}`)
+	f.Add(`{"Image":"bb:1","NetworkingConfig":{"EndpointsConfig":{"":null,"back":{"IPAMConfig":null}}}}`)
+	f.Add(`{"Image":"bb:1","Healthcheck":{"Test":["NONE"]},"ExposedPorts":{"":{}}}`)
+	fix, _ := newCreateFixture(f)
+	f.Fuzz(func(t *testing.T, body string) {
+		r := httptest.NewRequest("POST", "/containers/create", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		fix.server.ServeHTTP(w, r)
+		switch w.Code {
+		case 201, 400, 404, 501:
+		default:
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
 }

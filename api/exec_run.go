@@ -59,7 +59,7 @@ func (x *execRun) start(ctx context.Context, stdin io.Reader, stdout, stderr io.
 	}
 	x.process = p
 	x.server.execs.runs(x.exec.id, p)
-	if x.size != nil && x.exec.options.Tty {
+	if x.size != nil && *x.size != [2]uint{} && x.exec.options.Tty {
 		if err := p.Resize(uint16(x.size[1]), uint16(x.size[0])); err != nil {
 			x.server.log.Debug("terminal of an exec not resized", "container", shortID(x.target.ID), "err", err)
 		}

@@ -288,8 +288,12 @@ func TestExecDetachKeys(t *testing.T) {
 	f := newSocketFixture(t, "")
 	withContainers(f.fixture)
 	release := make(chan struct{})
+	inputEnded := make(chan struct{})
 	f.containers.exec, _ = runs(func(spec jail.ExecSpec) int {
-		go func() { _, _ = io.Copy(io.Discard, spec.Stdin) }()
+		go func() {
+			defer close(inputEnded)
+			_, _ = io.Copy(io.Discard, spec.Stdin)
+		}()
 		<-release
 		fmt.Fprint(spec.Stdout, "nobody hears this")
 		return 9
@@ -305,7 +309,13 @@ func TestExecDetachKeys(t *testing.T) {
 	if e, _ := f.client.ContainerExecInspect(t.Context(), id); !e.Running {
 		t.Error("detaching ended it")
 	}
+	select {
+	case <-inputEnded:
+		t.Error("detaching was read as the end of the input: a shell ends at that")
+	case <-time.After(20 * time.Millisecond):
+	}
 	close(release)
+	<-inputEnded
 	eventually(t, "the end is recorded", func() bool {
 		e, err := f.client.ContainerExecInspect(t.Context(), id)
 		return err == nil && !e.Running && e.ExitCode == 9
