@@ -104,15 +104,20 @@ func (n *Node) started(ctx context.Context, c *Container, pid int, at time.Time,
 	if c.record().State == Paused {
 		to = Paused
 	}
+	c.mu.Lock()
+	c.pid = pid // before the state: what is shown to run has a process
+	c.mu.Unlock()
 	if err := n.advance(c, to, step); err != nil {
 		if !adopted {
+			c.mu.Lock()
+			c.pid = 0
+			c.mu.Unlock()
 			return err
 		}
 		// What runs is the truth; the record is saved again at the next change.
 		n.logger(c.record()).Error("record of a container taken over not saved", "err", err)
 	}
 	c.mu.Lock()
-	c.pid = pid
 	closeOnce(c.began)
 	if c.rec.Proved {
 		closeOnce(c.proved)
