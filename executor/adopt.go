@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 
+	cerrdefs "github.com/containerd/errdefs"
+
 	"satld/jail"
 )
 
@@ -61,7 +63,7 @@ func (n *Node) adopt(ctx context.Context, c *Container) error {
 	case Created:
 		// It was made and never run, or the daemon ended between the
 		// runtime's start and the record: the runtime knows.
-		pid, running, err := n.cfg.Runtime.Running(ctx, c.id)
+		pid, running, err := n.running(ctx, c.id)
 		if err != nil || !running {
 			return err
 		}
@@ -74,7 +76,7 @@ func (n *Node) adopt(ctx context.Context, c *Container) error {
 		closeOnce(c.done)
 		return nil
 	}
-	pid, running, err := n.cfg.Runtime.Running(ctx, c.id)
+	pid, running, err := n.running(ctx, c.id)
 	if err != nil {
 		return err
 	}
@@ -86,6 +88,15 @@ func (n *Node) adopt(ctx context.Context, c *Container) error {
 	}
 	log.Info("container taken over", "pid", pid, "serving", rec.serving(), "proved", rec.Proved)
 	return n.started(ctx, c, pid, rec.Started, true)
+}
+
+// running asks the runtime; a container that it never heard of does not run.
+func (n *Node) running(ctx context.Context, id string) (pid int, running bool, err error) {
+	pid, running, err = n.cfg.Runtime.Running(ctx, id)
+	if cerrdefs.IsNotFound(err) {
+		return 0, false, nil
+	}
+	return pid, running, err
 }
 
 // purge removes whatever there is of a container that has no record.

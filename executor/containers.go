@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"syscall"
 	"time"
@@ -168,10 +167,17 @@ func (n *Node) Start(ctx context.Context, ref string) error {
 	if rec.TaskID != "" {
 		return conflict("container %s belongs to task %s: its service starts it", rec.Name, rec.TaskID)
 	}
-	if n.portsInUse(rec) != nil {
-		return n.portsInUse(rec)
+	err = n.portsInUse(rec)
+	if err == nil {
+		err = n.startRun(ctx, c)
 	}
-	return n.startRun(ctx, c)
+	if err != nil && rec.HostConfig.AutoRemove {
+		// `run --rm` waits for the removal also of what never ran.
+		if rmErr := n.remove(context.WithoutCancel(ctx), c); rmErr != nil {
+			n.logger(rec).Warn("automatic removal failed", "err", rmErr)
+		}
+	}
+	return err
 }
 
 // portsInUse refuses a start whose published ports somebody else has now.
@@ -363,95 +369,6 @@ func (n *Node) live(ref string) (*Container, error) {
 		return nil, conflict("container %s is not running", rec.ID)
 	}
 	return c, nil
-}
-
-// Wait tells once how the container ended.
-func (n *Node) Wait(ctx context.Context, ref string, condition container.WaitCondition) (<-chan WaitResult, error) {
-	c, err := n.find(ref)
-	if err != nil {
-		return nil, err
-	}
-	_, done, _ := c.run()
-	state := c.record().State
-	until := []<-chan struct{}{done}
-	switch condition {
-	case "", container.WaitConditionNotRunning:
-		if !state.Live() {
-			until = nil
-		}
-	case container.WaitConditionNextExit:
-		if !state.Live() && state != Created {
-			return nil, conflict("container %s has ended and waits for no next exit", short(c.id))
-		}
-	case container.WaitConditionRemoved:
-		until = []<-chan struct{}{c.gone}
-	default:
-		return nil, invalid("invalid wait condition %q", condition)
-	}
-	out := make(chan WaitResult, 1)
-	go func() {
-		for _, ch := range until {
-			select {
-			case <-ch:
-			case <-ctx.Done():
-				out <- WaitResult{Err: ctx.Err()}
-				return
-			case <-n.ctx.Done():
-				out <- WaitResult{Err: errors.New("the daemon is stopping; the container goes on")}
-				return
-			}
-		}
-		out <- WaitResult{ExitCode: c.record().ExitCode}
-	}()
-	return out, nil
-}
-
-// Logs calls each for every selected line of the container's output.
-func (n *Node) Logs(ctx context.Context, ref string, q jail.LogQuery, each func(jail.LogLine) error) error {
-	c, err := n.find(ref)
-	if err != nil {
-		return err
-	}
-	return n.cfg.Runtime.Logs(ctx, c.id, q, each)
-}
-
-// Attach joins the container's live streams. Of a container that does not run
-// it joins the next run, and misses nothing of it: `run` attaches first and
-// starts then.
-func (n *Node) Attach(ctx context.Context, ref string, stdin io.Reader, stdout, stderr io.Writer) error {
-	c, err := n.find(ref)
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	live, began := c.rec.State.Live(), c.began
-	c.mu.Unlock()
-	if live {
-		return n.cfg.Runtime.Attach(ctx, c.id, stdin, stdout, stderr)
-	}
-	select {
-	case <-began:
-	case <-c.gone:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-n.ctx.Done():
-		return errors.New("the daemon is stopping")
-	}
-	err = n.cfg.Runtime.AttachFromStart(ctx, c.id, stdin, stdout, stderr)
-	if cerrdefs.IsNotFound(err) { // the start failed, and whoever started it was told why
-		return nil
-	}
-	return err
-}
-
-// Resize sets the size of the container's terminal, in characters.
-func (n *Node) Resize(ctx context.Context, ref string, width, height uint16) error {
-	c, err := n.live(ref)
-	if err != nil {
-		return err
-	}
-	return n.cfg.Runtime.Resize(ctx, c.id, width, height)
 }
 
 // Exec runs a command in a running container.

@@ -128,7 +128,10 @@ func (f *fakeRuntime) Running(_ context.Context, id string) (int, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.on[id]
-	return 42, p != nil && p.running, nil
+	if p == nil {
+		return 0, false, cerrdefs.ErrNotFound.WithMessage("No such container: " + id)
+	}
+	return 42, p.running, nil
 }
 
 func (f *fakeRuntime) Kill(_ context.Context, id string, sig int) error {
@@ -143,6 +146,10 @@ func (f *fakeRuntime) Kill(_ context.Context, id string, sig int) error {
 }
 
 func (f *fakeRuntime) Delete(context.Context, string) error { f.j.add("delete"); return nil }
+func (f *fakeRuntime) Logs(_ context.Context, id string, _ jail.LogQuery, _ func(jail.LogLine) error) error {
+	_, _, err := f.Running(context.Background(), id)
+	return err
+}
 func (f *fakeRuntime) Forget(context.Context, string) error { return nil }
 func (f *fakeRuntime) List(context.Context) ([]string, error) {
 	return nil, nil

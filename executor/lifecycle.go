@@ -83,8 +83,17 @@ func (n *Node) undo(c *Container, cause error) error {
 		n.cfg.Runtime.Delete(ctx, c.id),
 		n.cfg.Networks.Detach(ctx, c.id),
 		n.cfg.Images.Unmount(ctx, c.id),
-		n.update(c, func(r *Record) { r.Error = cause.Error() }),
+		n.update(c, func(r *Record) { r.Error, r.ExitCode = cause.Error(), startExitCode(cause) }),
 	)
+}
+
+// startExitCode is what a container that could not be started is said to have
+// exited with: Docker's 126 and 127 where the command is at fault, else 128.
+func startExitCode(err error) int {
+	if failed := new(jail.StartError); errors.As(err, &failed) {
+		return failed.ExitCode
+	}
+	return 128
 }
 
 // started records that the main process runs and begins to watch it: its
@@ -237,13 +246,16 @@ func (n *Node) ended(c *Container, exit jail.Exit) {
 		}
 		return errors.Join(n.cfg.Networks.Detach(ctx, c.id), n.cfg.Images.Unmount(ctx, c.id))
 	}
-	if err := c.acquire(n.ctx); err != nil {
-		return
-	}
-	if c.record().State == Exited { // not started again meanwhile
-		n.retry(log, "take down", tidy)
-	}
-	c.release()
+	n.retry(log, "take down", func(ctx context.Context) error {
+		if err := c.acquire(ctx); err != nil {
+			return err
+		}
+		defer c.release()
+		if c.record().State != Exited { // started again or being removed meanwhile
+			return nil
+		}
+		return tidy(ctx)
+	})
 	if rec.HostConfig != nil && rec.HostConfig.AutoRemove {
 		if err := n.remove(n.ctx, c); err != nil {
 			log.Warn("automatic removal failed", "err", err)
@@ -360,11 +372,7 @@ func (n *Node) removeNow(ctx context.Context, c *Container) error {
 
 // finishRemoval retries a removal that a crash or a busy mount cut short.
 func (n *Node) finishRemoval(c *Container) {
-	if err := c.acquire(n.ctx); err != nil {
-		return
-	}
-	defer c.release()
-	n.retry(n.logger(c.record()), "removal", func(ctx context.Context) error { return n.removeNow(ctx, c) })
+	n.retry(n.logger(c.record()), "removal", func(ctx context.Context) error { return n.remove(ctx, c) })
 }
 
 // retry runs f until it succeeds or the daemon stops, ever less often up to
