@@ -20,6 +20,11 @@ type control struct {
 	*controlapi.Server
 	store   *store.MemoryStore
 	members *members
+	// writing is held, by a value in it, over a service's create or update:
+	// SwarmKit looks for another service with the same published port before
+	// the transaction, not in it, so two at once would both find none. The
+	// leader alone runs these calls, so that one lock does for the cluster.
+	writing chan struct{}
 }
 
 var _ api.ControlServer = (*control)(nil)
@@ -29,8 +34,39 @@ func newControl(m *members, sec *ca.SecurityConfig) *control {
 		Server:  controlapi.NewServer(m.MemoryStore(), nil, sec, nil, drivers.New(nil)),
 		store:   m.MemoryStore(),
 		members: m,
+		writing: make(chan struct{}, 1),
 	}
 }
+
+// CreateService lets one service at a time be checked and written.
+func (c *control) CreateService(ctx context.Context, r *api.CreateServiceRequest) (*api.CreateServiceResponse, error) {
+	if err := c.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer c.unlock()
+	return c.Server.CreateService(ctx, r)
+}
+
+// UpdateService lets one service at a time be checked and written.
+func (c *control) UpdateService(ctx context.Context, r *api.UpdateServiceRequest) (*api.UpdateServiceResponse, error) {
+	if err := c.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer c.unlock()
+	return c.Server.UpdateService(ctx, r)
+}
+
+// lock waits for writing until ctx is done.
+func (c *control) lock(ctx context.Context) error {
+	select {
+	case c.writing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+func (c *control) unlock() { <-c.writing }
 
 // GetNode adds the manager's status to SwarmKit's answer.
 func (c *control) GetNode(ctx context.Context, r *api.GetNodeRequest) (*api.GetNodeResponse, error) {

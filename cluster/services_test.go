@@ -78,6 +78,51 @@ func TestUpdateScaleRemove(t *testing.T) {
 	})
 }
 
+// TestPortConflictsInParallel: of services that are created or updated at the
+// same time with the same published port one gets it, the others are refused.
+func TestPortConflictsInParallel(t *testing.T) {
+	n := startNode(t, stateDir(t), newFake(), nil)
+	const parallel = 10
+	conflicts := func(write func(i int) error) {
+		t.Helper()
+		errs := make(chan error, parallel)
+		begin := make(chan struct{})
+		for i := range parallel {
+			go func() { <-begin; errs <- write(i) }()
+		}
+		close(begin)
+		taken := 0
+		for range parallel {
+			switch err := <-errs; {
+			case err == nil:
+				taken++
+			case status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "is already in use by service"):
+				t.Errorf("refused with %v", err)
+			}
+		}
+		if taken != 1 {
+			t.Errorf("%d of %d got the port", taken, parallel)
+		}
+	}
+	conflicts(func(i int) error {
+		_, err := n.Control().CreateService(t.Context(), &api.CreateServiceRequest{Spec: replicas(fmt.Sprint("new", i), 0, ingress(7000, 80))})
+		return err
+	})
+	var old []*api.Service
+	for i := range parallel {
+		old = append(old, create(t, n, replicas(fmt.Sprint("old", i), 0)))
+	}
+	conflicts(func(i int) error {
+		// The allocator may write the service meanwhile.
+		for {
+			_, err := update(n, service(n, old[i].ID), *replicas(old[i].Spec.Annotations.Name, 0, ingress(7001, 80)))
+			if err == nil || !strings.Contains(err.Error(), "out of sequence") {
+				return err
+			}
+		}
+	})
+}
+
 func TestPublishedPorts(t *testing.T) {
 	dir := stateDir(t)
 	n := startNode(t, dir, newFake(), nil)
