@@ -64,8 +64,13 @@ func (n *Node) adopt(ctx context.Context, c *Container) error {
 		// It was made and never run, or the daemon ended between the
 		// runtime's start and the record: the runtime knows.
 		pid, running, err := n.running(ctx, c.id)
-		if err != nil || !running {
+		if err != nil {
 			return err
+		}
+		if !running {
+			// Its start may have been cut short at any step.
+			n.wg.Go(func() { n.takeDown(c) })
+			return nil
 		}
 		started, err := n.cfg.Runtime.Start(ctx, c.id) // tells when it was started
 		if err != nil {
@@ -74,6 +79,7 @@ func (n *Node) adopt(ctx context.Context, c *Container) error {
 		return n.started(ctx, c, pid, started, true)
 	case Exited:
 		closeOnce(c.done)
+		n.wg.Go(func() { n.takeDown(c) }) // it may not have been finished
 		return nil
 	}
 	pid, running, err := n.running(ctx, c.id)

@@ -180,7 +180,9 @@ func (n *Node) Start(ctx context.Context, ref string) error {
 	return err
 }
 
-// portsInUse refuses a start whose published ports somebody else has now.
+// portsInUse refuses a start whose published ports somebody else has now:
+// another container, or a process of the host, whose port the redirect would
+// take away.
 func (n *Node) portsInUse(rec Record) error {
 	for _, c := range n.all() {
 		other := c.record()
@@ -191,6 +193,11 @@ func (n *Node) portsInUse(rec Record) error {
 			if o, clash := clashing(p, other.Ports); clash {
 				return conflict("Bind for %s:%d failed: port is already allocated (%s by container %s)", hostOf(p), p.Published, o, other.Name)
 			}
+		}
+	}
+	for _, p := range rec.Ports {
+		if err := p.tryListen(); err != nil {
+			return conflict("Bind for %s:%d failed: port is already allocated: %v", hostOf(p), p.Published, err)
 		}
 	}
 	return nil
@@ -268,16 +275,21 @@ func (n *Node) Remove(ctx context.Context, ref string, force, _ bool) error {
 	if err != nil {
 		return err
 	}
-	rec := c.record()
-	if rec.State.Live() {
-		if !force {
-			return conflict("cannot remove container %q: container is running: stop the container before removing or force remove", "/"+rec.Name)
-		}
-		if err := n.halt(ctx, c, true); err != nil {
-			return err
-		}
+	if rec := c.record(); rec.State.Live() && !force {
+		return conflict("cannot remove container %q: container is running: stop the container before removing or force remove", "/"+rec.Name)
 	}
-	return n.remove(ctx, c)
+	for {
+		if force {
+			if err := n.halt(ctx, c, true); err != nil {
+				return err
+			}
+		}
+		err := n.remove(ctx, c)
+		if force && c.record().State.Live() && ctx.Err() == nil {
+			continue // it was started in between
+		}
+		return err
+	}
 }
 
 // halt ends a container that runs, or keeps one from running that does not yet.

@@ -363,3 +363,51 @@ func TestPausedTaskIsNotProbed(t *testing.T) {
 		}
 	})
 }
+
+// A stop that the daemon's end cut short is finished by the next daemon, with
+// what is left of its grace.
+func TestStopIsFinishedByTheNextDaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.rt.ignoreTerm = true
+		task := webTask(everySecond(3))
+		c := prepared(t, b, task)
+		if err := c.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		dies, die := context.WithCancel(t.Context())
+		go func() { _ = c.Shutdown(dies) }()
+		time.Sleep(500 * time.Millisecond)
+		die()
+		b.close()
+		time.Sleep(500 * time.Millisecond)
+		b.open()
+		defer b.close()
+		if err := controllerOf(t, b, task).Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "137") {
+			t.Errorf("Wait returned %v, want the exit of a killed task", err)
+		}
+		if took := time.Since(begun); took != 2*time.Second {
+			t.Errorf("ended %v after the stop began, want its grace of 2s", took)
+		}
+	})
+}
+
+// A start that a crash cut short leaves nothing, and can be made again.
+func TestCutShortStartIsTakenDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		id := created(t, b, nil)
+		b.close()
+		before := len(b.j.all())
+		b.open()
+		defer b.close()
+		synctest.Wait()
+		if lines := b.j.all()[before:]; !slices.Contains(lines, "delete") {
+			t.Errorf("not taken down: %q", lines)
+		}
+		if err := b.node.Start(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -37,6 +37,7 @@ func (n *Node) startRun(ctx context.Context, c *Container) (err error) {
 		c.mu.Lock()
 		c.newRun()
 		c.rec.Proved, c.rec.Withdrawn, c.rec.Stopping, c.rec.Unhealthy, c.rec.Error = false, false, false, "", ""
+		c.rec.StopSignal, c.rec.StopBy = 0, time.Time{}
 		c.rec.OOMKilled = false
 		rec = c.rec
 		c.mu.Unlock()
@@ -114,12 +115,14 @@ func (n *Node) started(ctx context.Context, c *Container, pid int, at time.Time,
 		to = Paused
 	}
 	c.mu.Lock()
+	before := c.rec.State
 	c.pid = pid // before the state: what is shown to run has a process
 	c.mu.Unlock()
 	if err := n.advance(c, to, step); err != nil {
 		if !adopted {
+			// What cannot be recorded is not left running.
 			c.mu.Lock()
-			c.pid = 0
+			c.pid, c.rec.State = 0, before
 			c.mu.Unlock()
 			return err
 		}
@@ -160,11 +163,28 @@ func (n *Node) started(ctx context.Context, c *Container, pid int, at time.Time,
 		}
 	}
 	n.wg.Go(func() { n.supervise(c) })
-	if rec.Unhealthy != "" {
-		// The daemon ended between the verdict and the end of the task.
-		n.wg.Go(func() { n.stopRun(n.ctx, c, rec.grace(), rec.stopSignal()) })
+	if rec.Unhealthy != "" || rec.Stopping {
+		n.wg.Go(func() { n.finishStop(c) })
 	}
 	return nil
+}
+
+// finishStop goes on with a stop, or with what an unhealthy verdict demands,
+// where an earlier daemon ended: with what is left of the grace.
+func (n *Node) finishStop(c *Container) {
+	rec := c.record()
+	grace, signal := rec.grace(), rec.stopSignal()
+	if !rec.StopBy.IsZero() {
+		grace = max(0, time.Until(rec.StopBy))
+	}
+	if rec.StopSignal != 0 {
+		signal = syscall.Signal(rec.StopSignal)
+	}
+	log := n.logger(rec)
+	log.Info("going on with a stop that an earlier daemon began", "grace", grace.String())
+	if err := n.stopRun(n.ctx, c, grace, signal); err != nil && n.ctx.Err() == nil {
+		log.Error("container could not be stopped", "err", err)
+	}
 }
 
 // supervise watches one run of a container until no process of it is left.
@@ -219,8 +239,11 @@ func (n *Node) ended(c *Container, exit jail.Exit) {
 	if err := n.cfg.Traffic.Remove(ctx, c.id); err != nil {
 		log.Warn("traffic change not confirmed yet; it is retried", "err", err)
 	}
-	processesErr := n.bounded(killBound, func(ctx context.Context) error { return n.cfg.Runtime.Delete(ctx, c.id) })
-	err := n.advance(c, Exited, func(r *Record) {
+	err := n.bounded(killBound, func(ctx context.Context) error { return n.cfg.Runtime.Delete(ctx, c.id) })
+	if err != nil {
+		log.Warn("processes may be left; taking them down is retried", "err", err)
+	}
+	err = n.advance(c, Exited, func(r *Record) {
 		r.Finished, r.ExitCode, r.OOMKilled = exit.At, exit.Code, exit.OOMKilled
 	})
 	if err != nil {
@@ -238,25 +261,27 @@ func (n *Node) ended(c *Container, exit jail.Exit) {
 	n.event(rec, dockerevents.ActionDie, "exitCode", fmt.Sprint(exit.Code))
 	log.Info("container ended", "exit_code", exit.Code, "oom_killed", exit.OOMKilled)
 
-	tidy := func(ctx context.Context) error {
-		if processesErr != nil {
-			if processesErr = n.cfg.Runtime.Delete(ctx, c.id); processesErr != nil {
-				return processesErr
-			}
-		}
-		return errors.Join(n.cfg.Networks.Detach(ctx, c.id), n.cfg.Images.Unmount(ctx, c.id))
-	}
+	n.takeDown(c)
+}
+
+// takeDown takes away what is left of a container that does not run: its
+// processes, interfaces and mounts, and the container itself if it is to go
+// with its end. It is retried until it succeeds, and stands back when the
+// container is started again.
+func (n *Node) takeDown(c *Container) {
+	rec := c.record()
+	log := n.logger(rec)
 	n.retry(log, "take down", func(ctx context.Context) error {
 		if err := c.acquire(ctx); err != nil {
 			return err
 		}
 		defer c.release()
-		if c.record().State != Exited { // started again or being removed meanwhile
+		if s := c.record().State; s != Exited && s != Created {
 			return nil
 		}
-		return tidy(ctx)
+		return errors.Join(n.cfg.Runtime.Delete(ctx, c.id), n.cfg.Networks.Detach(ctx, c.id), n.cfg.Images.Unmount(ctx, c.id))
 	})
-	if rec.HostConfig != nil && rec.HostConfig.AutoRemove {
+	if c.record().State == Exited && rec.HostConfig != nil && rec.HostConfig.AutoRemove {
 		if err := n.remove(n.ctx, c); err != nil {
 			log.Warn("automatic removal failed", "err", err)
 		}
@@ -275,7 +300,10 @@ func (n *Node) stopRun(ctx context.Context, c *Container, grace time.Duration, s
 	closeOnce(stopped)
 	c.mu.Unlock()
 	log := n.logger(rec)
-	if err := n.update(c, func(r *Record) { r.Stopping, r.Withdrawn = true, true }); err != nil {
+	if err := n.update(c, func(r *Record) {
+		r.Stopping, r.Withdrawn = true, true
+		r.StopSignal, r.StopBy = int(signal), time.Now().Add(grace)
+	}); err != nil {
 		log.Warn("stop not recorded", "err", err)
 	}
 	n.withdraw(ctx, c)

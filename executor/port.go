@@ -3,10 +3,14 @@
 package executor
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
+	"syscall"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -34,6 +38,29 @@ func (p PortBinding) traffic() traffic.Port {
 
 func (p PortBinding) String() string {
 	return fmt.Sprintf("%s:%d->%d/%s", p.HostIP, p.Published, p.Target, p.Proto)
+}
+
+// tryListen tells whether a process of the host has the port, by listening on
+// it for a moment. Other failures are none of its business.
+func (p PortBinding) tryListen() error {
+	addr := net.JoinHostPort(hostOf(p), strconv.Itoa(int(p.Published)))
+	var l io.Closer
+	var err error
+	switch p.Proto {
+	case "tcp":
+		l, err = net.Listen("tcp4", addr)
+	case "udp":
+		l, err = net.ListenPacket("udp4", addr)
+	default:
+		return nil
+	}
+	if err == nil {
+		return l.Close()
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return err
+	}
+	return nil
 }
 
 // taskPorts are the ports a task publishes, from its endpoint as allocated.

@@ -56,6 +56,10 @@ type Record struct {
 	Withdrawn bool   // taken out of traffic for good
 	Unhealthy string // why it is being replaced; empty while it is not
 	Stopping  bool   // somebody asked for its stop
+
+	// Of a stop under way, so that a later daemon finishes it.
+	StopSignal int       // 0 is the container's own
+	StopBy     time.Time // when its grace is over
 }
 
 // recordFile is where a container's record is kept.

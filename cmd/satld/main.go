@@ -75,6 +75,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 // exitOf says an error in one line and returns its exit code.
 func exitOf(err error, stderr io.Writer) int {
+	if errors.Is(err, pflag.ErrHelp) {
+		usage(stderr)
+		return exitStopped
+	}
 	if err == nil || errors.Is(err, context.Canceled) {
 		return exitStopped
 	}
