@@ -29,8 +29,10 @@ type LogQuery struct {
 	Follow         bool // go on until the container has ended or ctx is done
 }
 
-// Logs: see Runtime. Lines come in the order of their arrival; of a line that
-// is still being written, a query that does not follow gives what is there.
+// Logs: see Runtime. Lines come in the order of their arrival. A query that
+// does not follow gives what was in the log when it began, however fast the
+// container writes meanwhile, and of a line that was being written then, what
+// there was of it. Tail counts from that moment as well.
 func (m *Manager) Logs(ctx context.Context, id string, q LogQuery, each func(LogLine) error) error {
 	if err := checkID(id); err != nil {
 		return err
@@ -40,24 +42,35 @@ func (m *Manager) Logs(ctx context.Context, id string, q LogQuery, each func(Log
 	}
 	var nudges <-chan struct{}
 	more := false
+	// What had ended before the snapshot has its last line whole in there.
+	_, live, err := m.live(id)
+	ended := err == nil && !live
 	if q.Follow {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
-		var err error
 		if nudges, more, err = m.follow(ctx, id); err != nil {
 			return fmt.Errorf("follow the log of container %s: %w", id, err)
 		}
+		ended = true // when the following ends
 	}
+	then, err := logfile.Snap(m.dir.Logs(id))
+	if err != nil {
+		return fmt.Errorf("read the log of container %s: %w", id, err)
+	}
+	defer then.Close()
 	skip := 0
 	if q.Tail > 0 {
-		total, err := m.countLines(ctx, id, q)
+		total, err := q.countLines(ctx, then, more)
 		if err != nil {
 			return fmt.Errorf("read the log of container %s: %w", id, err)
 		}
 		skip = max(0, total-q.Tail)
 	}
-	r := logfile.NewReader(m.dir.Logs(id))
+	r := then.Reader()
+	if q.Follow {
+		r = then.Follower()
+	}
 	defer r.Close()
 	var lines logfile.Lines
 	take := q.filter(func(l LogLine) error {
@@ -70,8 +83,7 @@ func (m *Manager) Logs(ctx context.Context, id string, q LogQuery, each func(Log
 	if err := m.drainFollow(ctx, id, r, nudges, more, func(p logfile.Piece) error { return lines.Add(p, take) }); err != nil {
 		return logsEnd(err)
 	}
-	_, live, err := m.live(id)
-	return logsEnd(lines.Flush(err == nil && !live, take))
+	return logsEnd(lines.Flush(ended, take))
 }
 
 // drainFollow reads on while there may be more.
@@ -126,7 +138,7 @@ func logsEnd(err error) error {
 	return err
 }
 
-// drain reads to where the log ends now.
+// drain reads to where the log, or the snapshot of it, ends.
 func drain(ctx context.Context, r *logfile.Reader, each func(logfile.Piece) error) error {
 	for ctx.Err() == nil {
 		p, err := r.Next()
@@ -143,15 +155,16 @@ func drain(ctx context.Context, r *logfile.Reader, each func(logfile.Piece) erro
 	return ctx.Err()
 }
 
-// countLines counts the lines that q selects, but for Tail.
-func (m *Manager) countLines(ctx context.Context, id string, q LogQuery) (n int, err error) {
-	r := logfile.NewReader(m.dir.Logs(id))
+// countLines counts the lines that q selects, but for Tail. A line that is
+// unfinished and will be followed counts when it is finished, not now.
+func (q LogQuery) countLines(ctx context.Context, then *logfile.Snapshot, followed bool) (n int, err error) {
+	r := then.Reader()
 	defer r.Close()
 	var lines logfile.Lines
 	count := q.filter(func(LogLine) error { n++; return nil })
 	err = drain(ctx, r, func(p logfile.Piece) error { return lines.Add(p, count) })
-	if _, live, lerr := m.live(id); err == nil && !(q.Follow && lerr == nil && live) {
-		err = lines.Flush(false, count) // who follows a running one is not shown an unfinished line now
+	if err == nil && !followed {
+		err = lines.Flush(false, count)
 	}
 	return n, logsEnd(err)
 }

@@ -168,3 +168,49 @@ func TestLogAfterDelete(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// A container that never stops writing: a query that does not follow ends.
+func TestLogOfFlatOutWriter(t *testing.T) {
+	n := newNode(t)
+	s := n.spec(`exec yes written flat out`)
+	s.LogMaxSize, s.LogMaxFiles = 1<<20, 2
+	n.start(s)
+	rotated := func() bool {
+		_, err := os.Stat(filepath.Join(n.dir.Logs(s.ID), "1.idx"))
+		return os.IsNotExist(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); len(n.lines(s.ID, LogQuery{Tail: 1})) == 0 || !rotated(); {
+		if time.Now().After(deadline) {
+			t.Fatal("the log did not rotate")
+		}
+	}
+	for _, tail := range []int{1, 3} {
+		got := n.lines(s.ID, LogQuery{Tail: tail})
+		if len(got) != tail {
+			t.Errorf("tail %d: %d lines", tail, len(got))
+		}
+		for _, l := range got {
+			if text, _ := strings.CutSuffix(l, "..."); !strings.HasPrefix("stdout:written flat out", text) {
+				t.Errorf("tail %d: %q", tail, l)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var size int
+	err := n.Logs(ctx, s.ID, LogQuery{}, func(l LogLine) error { size += len(l.Line); return nil })
+	if most := 2*(1<<20+128<<10) + 128<<10; err != nil || size == 0 || size > most {
+		t.Errorf("all of it: %d bytes, at most %d, %v", size, most, err)
+	}
+	// Following counts its tail from the request as well, and goes on.
+	var followed int
+	err = n.Logs(ctx, s.ID, LogQuery{Tail: 1, Follow: true}, func(LogLine) error {
+		if followed++; followed == 1000 {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil || followed != 1000 {
+		t.Errorf("followed %d lines, %v", followed, err)
+	}
+}

@@ -21,6 +21,10 @@ type Piece struct {
 // Reader reads the pieces of a log in order, also while it is written.
 type Reader struct {
 	dir  string
+	snap *Snapshot // its segments are read first; nil: of the directory alone
+	// bounded ends the reading where the snapshot ends.
+	bounded bool
+
 	n    int // current segment; 0 before the first
 	idx  *os.File
 	raw  [3]*os.File
@@ -51,6 +55,9 @@ func (r *Reader) Next() (Piece, error) {
 		}
 		if !errors.Is(err, io.EOF) {
 			return Piece{}, err
+		}
+		if r.bounded && r.snap.last(r.n) {
+			return Piece{}, io.EOF
 		}
 		// The segment ends here for good only if there is a later one, and
 		// then a last record may have come in between.
@@ -101,6 +108,9 @@ func (r *Reader) SkipToEnd() error {
 
 // record is what remains to be read of the record at pos.
 func (r *Reader) record() (record, error) {
+	if r.bounded && r.snap.last(r.n) && r.pos+recordSize > r.snap.end {
+		return record{}, io.EOF
+	}
 	var b [recordSize]byte
 	n, err := r.idx.ReadAt(b[:], r.pos)
 	if n < recordSize {
@@ -157,6 +167,13 @@ func (r *Reader) piece(rec record) (Piece, error) {
 
 // openAfter opens the first segment after n; io.EOF when there is none.
 func (r *Reader) openAfter(n int) error {
+	if seg, ok := r.snap.after(n); ok {
+		r.n, r.idx, r.raw, r.pos, r.part, r.off = seg.n, seg.idx, seg.raw, 0, 0, [3]int64{}
+		return nil
+	}
+	if r.bounded {
+		return io.EOF
+	}
 	for {
 		nums, err := segments(r.dir)
 		if err != nil {
@@ -199,10 +216,10 @@ func (r *Reader) hasAfter(n int) (bool, error) {
 	return len(nums) > 0 && nums[len(nums)-1] > n, err
 }
 
-// Close closes the files of the current segment.
+// Close closes the files of the current segment, but for those of a snapshot.
 func (r *Reader) Close() {
 	for _, f := range []*os.File{r.idx, r.raw[Stdout], r.raw[Stderr]} {
-		if f != nil {
+		if f != nil && !r.snap.holds(f) {
 			f.Close()
 		}
 	}
