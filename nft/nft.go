@@ -32,7 +32,8 @@ import (
 	"satld/redirect"
 )
 
-// Timeout bounds one call of nft(8) or one pass over the conntrack table.
+// Timeout bounds one call of nft(8), but for the second that its output may
+// lag behind its end, or one pass over the conntrack table.
 const Timeout = 2 * time.Second
 
 // Config of a Redirector.
@@ -80,7 +81,8 @@ func runNft(ctx context.Context, stdin string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "nft", args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stdin = strings.NewReader(stdin)
-	cmd.WaitDelay = 100 * time.Millisecond
+	// Under load the copying of the output may end long after the process.
+	cmd.WaitDelay = time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -99,8 +101,13 @@ type commandError struct {
 }
 
 func (e *commandError) Error() string {
-	return fmt.Sprintf("%s: %v: %s", strings.Join(e.argv, " "), e.err, e.stderr)
+	text := fmt.Sprintf("%s: %v", strings.Join(e.argv, " "), e.err)
+	if e.stderr != "" {
+		text += ": " + e.stderr
+	}
+	return text
 }
+
 func (e *commandError) Unwrap() error { return e.err }
 
 // says tells whether nft complained with the words.

@@ -288,3 +288,11 @@ func manyRules(n int) redirect.Rules {
 	}
 	return r
 }
+
+func TestCommandErrorText(t *testing.T) {
+	for stderr, want := range map[string]string{"": "nft -f -: no", "why": "nft -f -: no: why"} {
+		if got := (&commandError{argv: []string{"nft", "-f", "-"}, err: errors.New("no"), stderr: stderr}).Error(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
