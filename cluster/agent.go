@@ -30,11 +30,10 @@ const (
 // openTasks opens the agent's own record of its tasks. It is made anew if it is
 // damaged: the store has every task that matters, with its state.
 func (n *Node) openTasks() (*bolt.DB, error) {
-	dir := filepath.Join(n.cfg.StateDir, "worker")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	path := tasksFile(n.cfg.StateDir)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, "tasks.db")
 	if err := raft.CheckDB(path); err != nil {
 		aside := fmt.Sprintf("%s.damaged-%d", path, time.Now().Unix())
 		n.log.Warn("the agent's record of tasks is damaged and is made anew", "file", path, "kept", aside, "error", err)

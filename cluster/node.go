@@ -93,7 +93,11 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	dir := filepath.Join(cfg.StateDir, "raft")
-	exists, err := raft.HasState(dir)
+	used, err := usedBefore(cfg.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	exists, err := raft.HasState(dir, used)
 	if damaged := new(raft.DamagedError); errors.As(err, &damaged) && cfg.ForceNewCluster {
 		exists, err = true, nil
 	}
@@ -113,6 +117,9 @@ func Open(ctx context.Context, cfg Config) (_ *Node, err error) {
 	n.store = n.raft.Store()
 	if n.tasks, err = n.openTasks(); err != nil {
 		return nil, err
+	}
+	if used && !exists {
+		n.mourn(dir)
 	}
 	n.members = newMembers(n.raft, n.id.sec)
 	n.dispatcher = dispatcher.New()

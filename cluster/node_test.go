@@ -232,6 +232,96 @@ func TestDamagedStore(t *testing.T) {
 	}
 }
 
+// TestLostStore: a log that is missing or empty in its directory is no fresh
+// node; neither its certificates nor its tasks are touched.
+func TestLostStore(t *testing.T) {
+	dir := stateDir(t)
+	n := startNode(t, dir, newFake(), nil)
+	s := create(t, n, replicas("web", 1))
+	was := awaitLive(t, n, s.ID, 1)[0].ID
+	n.stop()
+	path := filepath.Join(dir, "raft", "raft.db")
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, force bool) {
+		t.Helper()
+		_, err := Open(t.Context(), Config{StateDir: dir, ListenAddr: "127.0.0.1:0", Executor: newFake(), Logger: testLogger(), ForceNewCluster: force})
+		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), what) ||
+			!strings.Contains(err.Error(), "copy") || !strings.Contains(err.Error(), "--force-new-cluster") {
+			t.Errorf("%s (forced: %v): %v", what, force, err)
+		}
+	}
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	refused("empty", false)
+	refused("empty", true) // there is no snapshot yet
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	refused("missing", false)
+	refused("missing", true)
+	// The certificates alone tell, too.
+	if err := os.Rename(filepath.Join(dir, "worker"), filepath.Join(dir, "aside")); err != nil {
+		t.Fatal(err)
+	}
+	refused("missing", false)
+	if err := os.Rename(filepath.Join(dir, "aside"), filepath.Join(dir, "worker")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, good, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := newFake()
+	n = startNode(t, dir, f, nil)
+	if x := awaitLive(t, n, s.ID, 1)[0].ID; x != was || f.called("start") != 0 {
+		t.Errorf("with the file back task %s runs instead of %s", x, was)
+	}
+}
+
+// TestCrashAtTheFirstStart: a directory that was made, but never written to,
+// is a fresh one.
+func TestCrashAtTheFirstStart(t *testing.T) {
+	dir := stateDir(t)
+	if err := os.MkdirAll(filepath.Join(dir, "raft", "snapshots"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	id, err := openIdentity(t.Context(), filepath.Join(dir, "certificates"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer id.close()
+	if err := os.WriteFile(filepath.Join(dir, "raft", "raft.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := startNode(t, dir, newFake(), nil)
+	if n.NodeID() != id.nodeID() {
+		t.Errorf("node %s instead of %s", n.NodeID(), id.nodeID())
+	}
+}
+
+// TestStoreOfAnotherCluster: certificates and store of different copies.
+func TestStoreOfAnotherCluster(t *testing.T) {
+	dir := stateDir(t)
+	startNode(t, dir, newFake(), nil).stop()
+	certificates := filepath.Join(dir, "certificates")
+	id, err := openIdentity(t.Context(), certificates, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer id.close()
+	n, err := Open(t.Context(), Config{StateDir: dir, ListenAddr: "127.0.0.1:0", Executor: newFake(), Logger: testLogger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = n.Run(t.Context())
+	if err == nil || !strings.Contains(err.Error(), certificates) || !strings.Contains(err.Error(), filepath.Join(dir, "raft")) || !strings.Contains(err.Error(), id.clusterID()) {
+		t.Errorf("run: %v", err)
+	}
+}
+
 func TestAdvertiseAddr(t *testing.T) {
 	local := func() (netip.Addr, error) { return netip.MustParseAddr("10.0.0.5"), nil }
 	for _, c := range []struct{ want, listening, addr, err string }{

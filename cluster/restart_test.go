@@ -4,7 +4,9 @@ package cluster
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -166,7 +168,10 @@ func TestRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFake()
-	n = startNode(t, dir, f, nil)
+	var logged bytes.Buffer
+	n = startNode(t, dir, f, func(c *Config) {
+		c.Logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelError}))
+	})
 	if n.NodeID() != id {
 		t.Errorf("node ID %s became %s with the loss of the store", id, n.NodeID())
 	}
@@ -180,6 +185,12 @@ func TestRestarts(t *testing.T) {
 		return fmt.Sprint(f.called("remove"))
 	})
 	awaitLive(t, n, create(t, n, replicas("again", 1)).ID, 1)
+	n.stop()
+	for _, want := range []string{"the cluster's store is gone", "task_id=" + was} {
+		if !strings.Contains(logged.String(), want) {
+			t.Errorf("the log does not say %q: %s", want, &logged)
+		}
+	}
 }
 
 func nodeState(n *running, want api.NodeStatus_State) string {

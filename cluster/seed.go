@@ -4,6 +4,8 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
+	"path/filepath"
 
 	gogotypes "github.com/gogo/protobuf/types"
 	"github.com/moby/swarmkit/v2/api"
@@ -28,23 +30,29 @@ const ingressName = "ingress"
 func (n *Node) seed() error {
 	err := n.store.Update(func(tx store.Tx) error {
 		if store.GetCluster(tx, n.id.clusterID()) == nil {
-			if err := store.CreateCluster(tx, newCluster(n.id)); err != nil {
+			if err := n.checkOthers(tx); err != nil {
 				return err
+			}
+			if err := store.CreateCluster(tx, newCluster(n.id)); err != nil {
+				return fmt.Errorf("make cluster %s in the store: %w", n.id.clusterID(), err)
 			}
 		}
 		if store.GetNode(tx, n.id.nodeID()) == nil {
 			if err := store.CreateNode(tx, newManagerNode(n.id.nodeID())); err != nil {
-				return err
+				return fmt.Errorf("make node %s in the store: %w", n.id.nodeID(), err)
 			}
 		}
 		networks, err := store.FindNetworks(tx, store.ByName(ingressName))
 		if err == nil && len(networks) == 0 {
 			err = store.CreateNetwork(tx, newIngress())
 		}
-		return err
+		if err != nil {
+			return fmt.Errorf("make network %s in the store: %w", ingressName, err)
+		}
+		return nil
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("write what every cluster has: %w", err)
 	}
 	var cluster *api.Cluster
 	n.store.View(func(tx store.ReadTx) { cluster = store.GetCluster(tx, n.id.clusterID()) })
@@ -52,6 +60,17 @@ func (n *Node) seed() error {
 		return errors.New("the cluster has no root key in its store, so that no certificate can be renewed")
 	}
 	return n.id.forgetRootKey()
+}
+
+// checkOthers refuses a store that is of another cluster than this node's
+// certificate: they come from different copies.
+func (n *Node) checkOthers(tx store.ReadTx) error {
+	clusters, err := store.FindClusters(tx, store.All)
+	if err != nil || len(clusters) == 0 {
+		return err
+	}
+	return fmt.Errorf("the store in %s is of cluster %s, but the certificates in %s are of cluster %s: put both directories back from one copy",
+		filepath.Join(n.cfg.StateDir, "raft"), clusters[0].ID, filepath.Join(n.cfg.StateDir, "certificates"), n.id.clusterID())
 }
 
 func newCluster(id *identity) *api.Cluster {

@@ -204,6 +204,56 @@ func TestDamagedLogWithoutSnapshot(t *testing.T) {
 	}
 }
 
+// TestLostLog: a log that is missing or empty is no new cluster where there was
+// one; the forced start goes on from the snapshot.
+func TestLostLog(t *testing.T) {
+	for name, lose := range map[string]func(path string) error{
+		"missing": os.Remove,
+		"empty":   func(path string) error { return os.Truncate(path, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := usedDir(t, true)
+			if err := lose(dbPath(dir)); err != nil {
+				t.Fatal(err)
+			}
+			_, herr := HasState(dir, false)
+			_, oerr := open(t, Config{Dir: dir, Bootstrap: true})
+			for _, err := range []error{herr, oerr} {
+				if !errors.As(err, new(*DamagedError)) {
+					t.Fatalf("beside a snapshot: %v", err)
+				}
+				for _, want := range []string{dbPath(dir), name, "copy", "--force-new-cluster"} {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("%q does not name %s", err, want)
+					}
+				}
+			}
+			m := solo(t, Config{Dir: dir, ForceNewCluster: true})
+			if got := names(m.Store()); len(got) != 40 {
+				t.Errorf("%d services of the snapshot's 40", len(got))
+			}
+			m.stop()
+
+			dir = usedDir(t, false)
+			if err := lose(dbPath(dir)); err != nil {
+				t.Fatal(err)
+			}
+			if exists, err := HasState(dir, false); exists || err != nil {
+				t.Errorf("a directory without a trace: %v, %v", exists, err)
+			}
+			if _, err := HasState(dir, true); !errors.As(err, new(*DamagedError)) || !strings.Contains(err.Error(), dbPath(dir)) {
+				t.Errorf("of a node that was used: %v", err)
+			}
+			if _, err := open(t, Config{Dir: dir, Bootstrap: true, ForceNewCluster: true}); err == nil || !strings.Contains(err.Error(), "no snapshot") {
+				t.Errorf("forced without a snapshot: %v", err)
+			}
+			if exists, err := HasState(filepath.Join(dir, "gone"), true); exists || err != nil {
+				t.Errorf("without the directory: %v, %v", exists, err)
+			}
+		})
+	}
+}
+
 func overwrite(t *testing.T, path string, at int64, b []byte) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)

@@ -25,9 +25,7 @@ const (
 // The free list is not synced (it is rebuilt at each start), which makes a
 // commit's cost independent of how much was ever deleted; writes always are.
 func openDB(path string) (db *raftboltdb.BoltStore, err error) {
-	advice := fmt.Sprintf("put a good copy of the file in its place, or start once with "+
-		"--force-new-cluster to go on from the newest snapshot in %s, without what was written since",
-		filepath.Join(filepath.Dir(path), "snapshots"))
+	advice := advise(path)
 	// A fault in the mapped file (it was cut short under us) becomes a panic.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -61,6 +59,41 @@ func openDB(path string) (db *raftboltdb.BoltStore, err error) {
 		return nil, &DamagedError{Path: path, Advice: advice, Err: err}
 	}
 	return db, nil
+}
+
+// checkPresent returns a DamagedError if the log at path is missing or empty,
+// which a log in use never is.
+func checkPresent(path string) error {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		err = errMissing
+	case err != nil:
+		return err
+	case st.Size() == 0:
+		err = errEmpty
+	default:
+		return nil
+	}
+	return &DamagedError{Path: path, Advice: advise(path), Err: err}
+}
+
+var (
+	errMissing = errors.New("the file is missing, but this node was part of a cluster")
+	errEmpty   = errors.New("the file is empty, but this node was part of a cluster")
+)
+
+// advise says what an operator can do about a damaged log at path.
+func advise(path string) string {
+	dir := filepath.Dir(path)
+	snapshots := filepath.Join(dir, "snapshots")
+	if list, err := os.ReadDir(snapshots); err == nil && len(list) == 0 || errors.Is(err, os.ErrNotExist) {
+		return fmt.Sprintf("put a good copy of the file in its place; there is no snapshot in %s "+
+			"from which --force-new-cluster could go on; "+
+			"without a copy, move %s away to start a new cluster without services, which stops this node's tasks", snapshots, dir)
+	}
+	return fmt.Sprintf("put a good copy of the file in its place, or start once with "+
+		"--force-new-cluster to go on from the newest snapshot in %s, without what was written since", snapshots)
 }
 
 // isIO tells an error of the system (permissions, a failing disk) from one of

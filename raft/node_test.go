@@ -74,7 +74,7 @@ func TestCrashDuringBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	db.Close()
-	if exists, err := HasState(dir); exists || err != nil {
+	if exists, err := HasState(dir, false); exists || err != nil {
 		t.Errorf("state: %v, %v", exists, err)
 	}
 	m := solo(t, Config{Dir: dir})
@@ -82,7 +82,7 @@ func TestCrashDuringBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.stop()
-	if exists, err := HasState(dir); !exists || err != nil {
+	if exists, err := HasState(dir, false); !exists || err != nil {
 		t.Errorf("state: %v, %v", exists, err)
 	}
 }

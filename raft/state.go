@@ -16,19 +16,27 @@ import (
 
 // HasState tells whether dir holds the state of a cluster, so that Open would
 // go on with it. A database without an entry or snapshot is no state.
-func HasState(dir string) (bool, error) {
+//
+// A database that is missing or empty is a DamagedError where there was one:
+// beside snapshots, or in a directory of a node that used says was part of a
+// cluster before. Without the directory there is no state, whatever used says.
+func HasState(dir string, used bool) (bool, error) {
 	snaps, err := os.ReadDir(filepath.Join(dir, "snapshots"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false, err
 	}
-	if len(snaps) > 0 {
-		return true, nil
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return false, nil
 	}
 	path := filepath.Join(dir, "raft.db")
-	if st, err := os.Stat(path); errors.Is(err, os.ErrNotExist) || err == nil && st.Size() == 0 {
-		return false, nil
-	} else if err != nil {
+	if err := checkPresent(path); err != nil {
+		if errors.As(err, new(*DamagedError)) && !used && len(snaps) == 0 {
+			err = nil
+		}
 		return false, err
+	}
+	if len(snaps) > 0 {
+		return true, nil
 	}
 	db, err := openDB(path)
 	if err != nil {
@@ -50,13 +58,19 @@ func (n *Node) openStores() error {
 		return fmt.Errorf("open the snapshots in %s: %w", n.cfg.Dir, err)
 	}
 	n.snaps = snaps
-	n.db, err = openDB(path)
+	list, lerr := snaps.List()
+	if n.cfg.ForceNewCluster || len(list) > 0 {
+		err = checkPresent(path)
+	}
+	if err == nil {
+		n.db, err = openDB(path)
+	}
 	if damaged := new(DamagedError); errors.As(err, &damaged) && n.cfg.ForceNewCluster {
-		if list, lerr := snaps.List(); lerr != nil || len(list) == 0 {
-			return fmt.Errorf("%w; there is no snapshot to go on from", err)
+		if lerr != nil || len(list) == 0 {
+			return errors.Join(err, lerr) // the advice says that there is none
 		}
 		aside, rerr := setAside(path, time.Now())
-		if rerr != nil {
+		if rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 			return errors.Join(err, rerr)
 		}
 		n.log.Warn("damaged log moved aside; going on from the newest snapshot", "file", aside, "error", err)
