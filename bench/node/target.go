@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -17,191 +19,163 @@ import (
 type target struct {
 	name    string
 	api     *client.Client
-	pattern string
+	group   group
 	image   string
 	network string // "" is the daemon's default
 }
 
-// patience bounds every wait.
-const patience = 2 * time.Minute
+const (
+	patience = 2 * time.Minute // bounds every wait
+	// How often the API is asked: the asking itself costs CPU time, which the
+	// measurement of many tasks is to be free of.
+	often, seldom = 5 * time.Millisecond, 50 * time.Millisecond
+)
 
-func (t *target) measure(ctx context.Context, tasks int) (f figures, err error) {
-	settle()
-	f.IdleMemory = memory(t.pattern)
-
-	begun := time.Now()
-	if err = t.create(ctx, "one", 1, nil, "sleep", "10000"); err != nil {
-		return f, err
-	}
-	if err = t.await(ctx, "one", swarm.TaskStateRunning, 1); err != nil {
-		return f, err
-	}
-	f.CreateToRunning = time.Since(begun)
-	if err = t.remove(ctx, "one"); err != nil {
-		return f, err
-	}
-
-	settle()
-	before, cpu := memory(t.pattern), machineCPU()
-	begun = time.Now()
-	if err = t.create(ctx, "many", uint64(tasks), nil, "sleep", "10000"); err != nil {
-		return f, err
-	}
-	if err = t.await(ctx, "many", swarm.TaskStateRunning, tasks); err != nil {
-		return f, err
-	}
-	f.Many = time.Since(begun)
-	settle()
-	f.ManyCPU = (machineCPU() - cpu).Seconds()
-	f.TaskMemory = (memory(t.pattern) - before) / float64(tasks)
-	if err = t.remove(ctx, "many"); err != nil {
-		return f, err
-	}
-
-	if f.ProbeCPU, err = t.probeCPU(ctx); err != nil {
-		return f, err
-	}
-	if f.FailToFailed, err = t.failToFailed(ctx); err != nil {
-		return f, err
-	}
-	return f, t.idle(ctx, &f)
-}
-
-// probeCPU compares 10 tasks probed each second with the same 10 unprobed.
-func (t *target) probeCPU(ctx context.Context) (time.Duration, error) {
-	const tasks, span = 10, 20 * time.Second
-	busy := func(h *container.HealthConfig) (time.Duration, error) {
-		if err := t.create(ctx, "probed", tasks, h, "sleep", "10000"); err != nil {
-			return 0, err
-		}
-		if err := t.await(ctx, "probed", swarm.TaskStateRunning, tasks); err != nil {
-			return 0, err
-		}
-		settle()
-		cpu := machineCPU()
-		time.Sleep(span)
-		cpu = machineCPU() - cpu
-		return cpu, t.remove(ctx, "probed")
-	}
-	without, err := busy(nil)
-	if err != nil {
-		return 0, err
-	}
-	with, err := busy(&container.HealthConfig{Test: []string{"CMD", "true"}, Interval: time.Second, Timeout: 5 * time.Second, Retries: 3})
-	if err != nil {
-		return 0, err
-	}
-	return (with - without) / time.Duration(tasks*span/time.Second), nil
-}
-
-// failToFailed is the time from a probe that begins to fail to FAILED.
-func (t *target) failToFailed(ctx context.Context) (time.Duration, error) {
-	h := &container.HealthConfig{Test: []string{"CMD-SHELL", "test ! -e /tmp/bad"}, Interval: time.Second, Timeout: time.Second, Retries: 2}
-	if err := t.create(ctx, "breaks", 1, h, "sleep", "10000"); err != nil {
-		return 0, err
-	}
-	if err := t.await(ctx, "breaks", swarm.TaskStateRunning, 1); err != nil {
-		return 0, err
-	}
-	list, err := t.api.ContainerList(ctx, container.ListOptions{Filters: filters.NewArgs(filters.Arg("label", "com.docker.swarm.service.name=breaks"))})
-	if err != nil || len(list) != 1 {
-		return 0, fmt.Errorf("find the task's container: %d, %w", len(list), err)
-	}
-	exec, err := t.api.ContainerExecCreate(ctx, list[0].ID, container.ExecOptions{Cmd: []string{"touch", "/tmp/bad"}})
-	if err != nil {
-		return 0, err
-	}
-	if err := t.api.ContainerExecStart(ctx, exec.ID, container.ExecStartOptions{Detach: true}); err != nil {
-		return 0, err
-	}
-	begun := time.Now()
-	if err := t.await(ctx, "breaks", swarm.TaskStateFailed, 1); err != nil {
-		return 0, err
-	}
-	took := time.Since(begun)
-	return took, t.remove(ctx, "breaks")
-}
-
-// idle is the daemon's own cost of 20 tasks probed each 10 s.
-func (t *target) idle(ctx context.Context, f *figures) error {
-	h := &container.HealthConfig{Test: []string{"CMD", "true"}, Interval: 10 * time.Second, Timeout: 5 * time.Second, Retries: 3}
-	if err := t.create(ctx, "idle", 20, h, "sleep", "10000"); err != nil {
-		return err
-	}
-	if err := t.await(ctx, "idle", swarm.TaskStateRunning, 20); err != nil {
-		return err
-	}
-	settle()
-	const span = 30 * time.Second
-	cpu := processCPU(t.pattern)
-	time.Sleep(span)
-	f.IdleCPU = float64(processCPU(t.pattern)-cpu) / float64(span) * 100
-	f.ProbedMemory = memory(t.pattern)
-	return t.remove(ctx, "idle")
-}
-
-func (t *target) create(ctx context.Context, name string, replicas uint64, h *container.HealthConfig, args ...string) error {
+// serviceOf is a service whose tasks are not replaced.
+func (t *target) serviceOf(name string, replicas uint64, h *container.HealthConfig, args ...string) swarm.ServiceSpec {
 	grace := time.Second
-	none := swarm.RestartPolicyConditionNone
 	spec := swarm.ServiceSpec{
 		Annotations: swarm.Annotations{Name: name},
 		TaskTemplate: swarm.TaskSpec{
 			ContainerSpec: &swarm.ContainerSpec{Image: t.image, Command: args, Healthcheck: h, StopGracePeriod: &grace},
-			RestartPolicy: &swarm.RestartPolicy{Condition: none},
+			RestartPolicy: &swarm.RestartPolicy{Condition: swarm.RestartPolicyConditionNone},
 		},
 		Mode: swarm.ServiceMode{Replicated: &swarm.ReplicatedService{Replicas: &replicas}},
 	}
 	if t.network != "" {
 		spec.TaskTemplate.Networks = []swarm.NetworkAttachmentConfig{{Target: t.network}}
 	}
-	_, err := t.api.ServiceCreate(ctx, spec, swarm.ServiceCreateOptions{})
-	if err != nil {
-		return fmt.Errorf("create service %s: %w", name, err)
-	}
-	return nil
+	return spec
 }
 
-func (t *target) await(ctx context.Context, service string, state swarm.TaskState, count int) error {
+// start creates a service and waits until all of its tasks are RUNNING.
+func (t *target) start(ctx context.Context, spec swarm.ServiceSpec, poll time.Duration) error {
+	if _, err := t.api.ServiceCreate(ctx, spec, swarm.ServiceCreateOptions{}); err != nil {
+		return fmt.Errorf("create service %s: %w", spec.Name, err)
+	}
+	return t.await(ctx, spec.Name, swarm.TaskStateRunning, int(*spec.Mode.Replicated.Replicas), poll)
+}
+
+// await waits for so many tasks of the service to be in the state.
+func (t *target) await(ctx context.Context, service string, state swarm.TaskState, count int, poll time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for {
 		list, err := t.api.TaskList(ctx, swarm.TaskListOptions{Filters: filters.NewArgs(filters.Arg("service", service))})
 		if err != nil {
-			return err
+			return fmt.Errorf("list tasks of %s: %w", service, err)
 		}
 		n := 0
+		var others []string
 		for _, task := range list {
 			if task.Status.State == state {
 				n++
+			} else {
+				others = append(others, fmt.Sprintf("%s %s", task.Status.State, task.Status.Err))
 			}
 		}
 		if n >= count {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d of %d tasks of %s are %s after %s", n, count, service, state, patience)
+			return fmt.Errorf("%d of %d tasks of %s are %s after %s; the others: %s", n, count, service, state, patience, strings.Join(others, ", "))
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(poll)
 	}
 }
 
+// containers are those of a service, ended ones included.
+func (t *target) containers(ctx context.Context, service string) ([]container.Summary, error) {
+	list, err := t.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", "com.docker.swarm.service.name="+service))})
+	if err != nil {
+		return nil, fmt.Errorf("list containers of %s: %w", service, err)
+	}
+	return list, nil
+}
+
+// remove takes a service away and waits until none of its containers is left.
 func (t *target) remove(ctx context.Context, service string) error {
 	if err := t.api.ServiceRemove(ctx, service); err != nil {
-		return err
+		return fmt.Errorf("remove service %s: %w", service, err)
 	}
 	deadline := time.Now().Add(patience)
 	for {
-		list, err := t.api.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", "com.docker.swarm.service.name="+service))})
-		if err != nil {
+		list, err := t.containers(ctx, service)
+		if err != nil || len(list) == 0 {
 			return err
-		}
-		if len(list) == 0 {
-			return nil
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%d containers of %s are left after %s", len(list), service, patience)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(seldom)
 	}
+}
+
+// exec runs a command in a container to its end.
+func (t *target) exec(ctx context.Context, id string, argv ...string) error {
+	exec, err := t.api.ContainerExecCreate(ctx, id, container.ExecOptions{Cmd: argv, AttachStdout: true, AttachStderr: true})
+	if err != nil {
+		return fmt.Errorf("make an exec of %q: %w", argv, err)
+	}
+	conn, err := t.api.ContainerExecAttach(ctx, exec.ID, container.ExecAttachOptions{})
+	if err != nil {
+		return fmt.Errorf("exec %q: %w", argv, err)
+	}
+	defer conn.Close()
+	out, err := io.ReadAll(conn.Reader)
+	if err != nil {
+		return fmt.Errorf("read the output of %q: %w", argv, err)
+	}
+	state, err := t.api.ContainerExecInspect(ctx, exec.ID)
+	if err == nil && (state.Running || state.ExitCode != 0) {
+		err = fmt.Errorf("exit code %d, %q", state.ExitCode, out)
+	}
+	if err != nil {
+		return fmt.Errorf("exec %q: %w", argv, err)
+	}
+	return nil
+}
+
+// hybrid and unified are where cgroup v2 is mounted beside v1, and alone.
+const hybrid, unified = "/sys/fs/cgroup/unified", "/sys/fs/cgroup"
+
+// cpu is the CPU time of the daemon, of all that it ever started, and of the
+// services' containers, which must be there.
+func (t *target) cpu(ctx context.Context, services ...string) (time.Duration, error) {
+	total, err := t.group.usage()
+	if err != nil {
+		return 0, err
+	}
+	root := unified
+	if strings.HasPrefix(string(t.group), hybrid) {
+		root = hybrid
+	}
+	counted := map[group]bool{t.group: true}
+	for _, s := range services {
+		list, err := t.containers(ctx, s)
+		if err != nil {
+			return 0, err
+		}
+		for _, c := range list {
+			state, err := t.api.ContainerInspect(ctx, c.ID)
+			if err != nil {
+				return 0, err
+			}
+			g, err := groupOf(root, state.State.Pid)
+			if err != nil {
+				return 0, fmt.Errorf("find the cgroup of container %.12s: %w", c.ID, err)
+			}
+			if counted[g] {
+				continue // the runtime left it in the daemon's
+			}
+			counted[g] = true
+			used, err := g.usage()
+			if err != nil {
+				return 0, err
+			}
+			total += used
+		}
+	}
+	return total, nil
 }
 
 // settle lets the work that follows an answer end.
