@@ -60,6 +60,7 @@ func epairCommands(m mark, jail, pair string, w wire) ([][]string, error) {
 type ifInfo struct {
 	Name        string
 	Description string
+	Up          bool
 	Inet        []netip.Prefix
 	Members     []string // of a bridge
 	Groups      []string
@@ -71,9 +72,9 @@ func parseIfconfig(text string) []ifInfo {
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 		line := lines.Text()
 		if line != "" && line[0] != '\t' && line[0] != ' ' {
-			name, _, ok := strings.Cut(line, ": flags=")
-			if ok {
-				out = append(out, ifInfo{Name: name})
+			name, flags, ok := strings.Cut(line, ": flags=")
+			if ok { // flags=1008843<UP,BROADCAST,RUNNING>
+				out = append(out, ifInfo{Name: name, Up: strings.Contains(flags, "<UP,") || strings.Contains(flags, "<UP>")})
 			}
 			continue
 		}

@@ -30,6 +30,11 @@ type links interface {
 	attach(ctx context.Context, containerID string, wires []wire) (netns string, err error)
 	// detach removes the links of the container and its namespace.
 	detach(ctx context.Context, containerID string, wires []wire) error
+	// faults tells what is no longer as it was made: of the bridges of nets, and
+	// of the containers' links that are there. It only reads.
+	faults(ctx context.Context, nets []Network, wires map[string][]wire) ([]fault, error)
+	// join puts those links of the container that are there on their bridges, up.
+	join(ctx context.Context, containerID string, wires []wire) error
 	close() error
 }
 

@@ -190,15 +190,7 @@ func (l *netlinkLinks) connect(inside *netlink.Handle, nsFd int, containerID str
 		if err := l.host.LinkSetAlias(outer, l.mark.label("c", containerID)); err != nil {
 			return fmt.Errorf("set the alias of %s: %w", name, err)
 		}
-		if outer.Attrs().MasterIndex != bridge.Attrs().Index {
-			if err := l.host.LinkSetMaster(outer, bridge); err != nil {
-				return fmt.Errorf("join bridge %s: %w", w.Bridge, err)
-			}
-		}
-		if err := l.host.LinkSetUp(outer); err != nil {
-			return fmt.Errorf("bring up %s: %w", name, err)
-		}
-		if err := l.hairpin(outer); err != nil {
+		if err := l.plug(outer, bridge); err != nil {
 			return err
 		}
 	} else if notFound(err) {

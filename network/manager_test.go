@@ -71,6 +71,16 @@ func (f *fakeLinks) detach(_ context.Context, id string, _ []wire) error {
 	return nil
 }
 
+func (f *fakeLinks) faults(_ context.Context, nets []Network, _ map[string][]wire) (out []fault, err error) {
+	for _, n := range nets {
+		if _, has := f.bridges[n.Bridge]; !has {
+			out = append(out, bridgeIs(n, "was gone"))
+		}
+	}
+	return out, nil
+}
+func (f *fakeLinks) join(context.Context, string, []wire) error { return nil }
+
 func open(t *testing.T, dir string, f *fakeLinks, change ...func(*Config)) *Manager {
 	t.Helper()
 	m, err := tryOpen(t, dir, f, change...)
