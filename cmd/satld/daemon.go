@@ -103,6 +103,7 @@ func daemon(ctx context.Context, cfg Config) (err error) {
 	lower.Go(func() error { return monitor.Run(lowerCtx) })
 	lower.Go(func() error { return table.Run(lowerCtx) })
 	lower.Go(func() error { return names.Run(lowerCtx) })
+	lower.Go(func() error { return networks.Run(lowerCtx) })
 
 	upper, upperCtx := errgroup.WithContext(ctx)
 	upper.Go(func() error { // a failure below stops the daemon

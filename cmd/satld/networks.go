@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"satld/dns"
 	"satld/network"
@@ -50,6 +51,48 @@ func (a *announced) announce() {
 	if err := a.names.Set(places); err != nil {
 		a.log.Warn("DNS does not answer on every network yet; it is retried", "err", err)
 	}
+}
+
+// repairEvery is how long a bridge that somebody broke may stay so; the packet
+// filter is audited as often.
+const repairEvery = 5 * time.Second
+
+// Run sets the networks right when somebody else changed them, until ctx ends.
+func (a *announced) Run(ctx context.Context) error {
+	tick := time.NewTicker(repairEvery)
+	defer tick.Stop()
+	failed := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		failed = a.repair(ctx, failed)
+	}
+}
+
+// repair is one pass of Run. An error is logged when it is another than that
+// of the pass before; it is returned for the next.
+func (a *announced) repair(ctx context.Context, before string) (failed string) {
+	done, err := a.Repair(ctx)
+	for _, r := range done {
+		if r.ContainerID != "" {
+			a.log.Warn("network repaired", "what", r.What, "container", r.ContainerID)
+		} else {
+			a.log.Warn("network repaired", "what", r.What)
+		}
+	}
+	if len(done) > 0 {
+		a.table.Nudge()
+	}
+	if err == nil || ctx.Err() != nil {
+		return ""
+	}
+	if failed = err.Error(); failed != before {
+		a.log.Error("network could not be repaired; it is retried", "err", err)
+	}
+	return failed
 }
 
 // subnets are the networks whose tasks are routed out.
