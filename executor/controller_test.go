@@ -5,6 +5,7 @@ package executor
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -410,4 +411,20 @@ func TestCutShortStartIsTakenDown(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// A description that differs from the last one makes the agent begin a new
+// session and write to the store.
+func TestDescriptionIsTheSameEachTime(t *testing.T) {
+	n := &Node{}
+	first, err := n.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		again, err := n.Describe(t.Context())
+		if err != nil || !reflect.DeepEqual(first, again) {
+			t.Fatalf("%v, then %v, %v", first, again, err)
+		}
+	}
 }

@@ -251,14 +251,17 @@ func (n *Node) ended(c *Container, exit jail.Exit) {
 	}
 	c.mu.Lock()
 	c.pid = 0
-	closeOnce(c.done)
-	c.awaitRun()
 	c.mu.Unlock()
 	if exit.OOMKilled {
 		n.event(rec, dockerevents.ActionOOM)
 	}
-	// Now, so that whoever inspects it on this event sees it ended.
+	// Now, so that whoever inspects it on this event sees it ended, and before
+	// the stop that waits for it is told of.
 	n.event(rec, dockerevents.ActionDie, "exitCode", fmt.Sprint(exit.Code))
+	c.mu.Lock()
+	closeOnce(c.done)
+	c.awaitRun()
+	c.mu.Unlock()
 	log.Info("container ended", "exit_code", exit.Code, "oom_killed", exit.OOMKilled)
 
 	n.takeDown(c)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"maps"
 	"runtime"
+	"slices"
 
 	"github.com/moby/swarmkit/v2/api"
 )
@@ -26,8 +27,10 @@ func (n *Node) description() *api.NodeDescription {
 		Engine: &api.EngineDescription{EngineVersion: n.cfg.Version, Labels: maps.Clone(n.cfg.Labels)},
 	}
 	// What the scheduler's plugin filter looks for; all of it is built in.
-	for kind, names := range Plugins {
-		for _, name := range names {
+	// In a fixed order: the agent compares descriptions, and begins a new
+	// session, with writes to the store, whenever one differs from the last.
+	for _, kind := range slices.Sorted(maps.Keys(Plugins)) {
+		for _, name := range Plugins[kind] {
 			d.Engine.Plugins = append(d.Engine.Plugins, api.PluginDescription{Type: kind, Name: name})
 		}
 	}

@@ -10,6 +10,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"log"
@@ -69,12 +70,23 @@ func main() {
 	log.Printf("listening on %s", l.Addr())
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
+	srv := new(http.Server)
+	stopped := make(chan struct{})
 	go func() {
+		defer close(stopped)
 		<-stop
 		log.Print("stopping")
-		os.Exit(0)
+		// The listener goes at once, requests under way are answered.
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			log.Print(err)
+		}
 	}()
-	log.Fatal(http.Serve(l, nil))
+	if err := srv.Serve(l); err != http.ErrServerClosed {
+		log.Fatal(err)
+	}
+	<-stopped
 }
 
 func echo(addr, host string) {
