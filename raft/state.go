@@ -3,6 +3,7 @@
 package raft
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -73,7 +74,7 @@ func (n *Node) openStores() error {
 		if rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 			return errors.Join(err, rerr)
 		}
-		n.log.Warn("damaged log moved aside; going on from the newest snapshot", "file", aside, "error", err)
+		n.log.Warn("the log is lost; going on from the newest snapshot", "kept", cmp.Or(aside, "nothing"), "error", err)
 		n.db, err = openDB(path)
 	}
 	if err != nil {
