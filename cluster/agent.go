@@ -5,9 +5,11 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/moby/swarmkit/v2/agent"
@@ -45,7 +47,12 @@ func (n *Node) openTasks() (*bolt.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	if err := reserve(db); err != nil {
+	switch err := reserve(db); {
+	case errors.Is(err, syscall.ENOSPC):
+		// A daemon that is down helps nobody: tasks that run are taken over
+		// and probed on a full disk too.
+		n.log.Error("the disk is full: changes of tasks are lost until there is room", "file", path, "error", err)
+	case err != nil:
 		db.Close()
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
