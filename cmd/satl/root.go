@@ -60,6 +60,7 @@ func newRoot(docker *command.DockerCli) (root *cobra.Command, options *cliflags.
 	if system, _, err := root.Find([]string{"system"}); err == nil {
 		system.AddCommand(newInfo(docker))
 	}
+	addWaiting(root, docker)
 	visit(root, func(c *cobra.Command) {
 		c.DisableFlagsInUseLine = true
 		rename(c)
