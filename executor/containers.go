@@ -58,13 +58,25 @@ func (n *Node) snapshot(c *Container) Snapshot {
 	if m, err := mounts(r.HostConfig); err == nil {
 		s.Mounts = m
 	}
-	if r.Config != nil && r.Config.Hostname == "" && !r.Host {
-		config := *r.Config
-		config.Hostname = r.hostname()
-		s.Config = &config
-	}
+	s.Config = r.shownConfig()
 	s.Health = n.health(c)
 	return s
+}
+
+// shownConfig is the container's configuration with the defaults in effect
+// filled in: the host name it got, the settings it is probed with.
+func (r Record) shownConfig() *container.Config {
+	config := *r.Config
+	if config.Hostname == "" && !r.Host {
+		config.Hostname = r.hostname()
+	}
+	if s, probed := r.settings(); probed {
+		config.Healthcheck = &container.HealthConfig{
+			Test: r.Config.Healthcheck.Test, Interval: s.Interval, Timeout: s.Timeout, Retries: s.Retries,
+			StartPeriod: s.StartPeriod, StartInterval: s.StartInterval,
+		}
+	}
+	return &config
 }
 
 // namePattern is Docker's for container names.

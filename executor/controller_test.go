@@ -26,6 +26,15 @@ func controllerOf(t *testing.T, b *bench, task *api.Task) exec.Controller {
 	return c
 }
 
+func mustGet(t *testing.T, b *bench, name string) Snapshot {
+	t.Helper()
+	s, err := b.node.Get(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func prepared(t *testing.T, b *bench, task *api.Task) exec.Controller {
 	t.Helper()
 	c := controllerOf(t, b, task)
@@ -55,6 +64,10 @@ func TestStartReturnsAtTheFirstPass(t *testing.T) {
 		}
 		if took := time.Since(begun); took != 4*time.Second {
 			t.Errorf("RUNNING after %v, want 4s: the first probe that passed", took)
+		}
+		// The settings in effect are shown: the wait while never yet healthy too.
+		if hc := mustGet(t, b, "web").Config.Healthcheck; hc.StartInterval != time.Second || hc.Retries != 10 || hc.Timeout != time.Second {
+			t.Errorf("shown %+v", hc)
 		}
 		if want := []string{"create", "start", "put serving=false", "put serving=true"}; !slices.Equal(b.j.all(), want) {
 			t.Errorf("got %q, want %q", b.j.all(), want)

@@ -24,7 +24,7 @@ type dashboard struct {
 }
 
 type dashboardTask struct {
-	Name, Node, State, Since, Health, Err string
+	Name, Node, State, Since, Verdict, Health, Err string
 }
 
 type dashboardService struct {
@@ -39,7 +39,7 @@ td,th{text-align:left;padding:.2em 1em .2em 0;border-bottom:1px solid #ddd}.heal
 </head><body><h1>satld</h1>
 {{range .}}<h2>{{.Name}}</h2>
 <table><tr><th>task<th>node<th>state<th>since<th>health<th>error</tr>
-{{range .Tasks}}<tr><td>{{.Name}}<td>{{.Node}}<td class="{{.State}}">{{.State}}<td>{{.Since}}<td class="{{.Health}}">{{.Health}}<td>{{.Err}}</tr>
+{{range .Tasks}}<tr><td>{{.Name}}<td>{{.Node}}<td class="{{.State}}">{{.State}}<td>{{.Since}}<td class="{{.Verdict}}">{{.Health}}<td>{{.Err}}</tr>
 {{end}}</table>
 {{else}}<p>No services.</p>
 {{end}}</body></html>
@@ -66,10 +66,11 @@ func (d dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d dashboard) services(now time.Time) []dashboardService {
-	health := map[string]string{}
+	verdict, health := map[string]string{}, map[string]string{}
 	for _, c := range d.containers.List() {
 		if c.Health != nil {
-			health[c.TaskID] = c.Health.Status.String()
+			verdict[c.TaskID] = c.Health.Status.String()
+			health[c.TaskID] = c.Health.Progress(c.Config.Healthcheck.Retries)
 		}
 	}
 	var services []*api.Service
@@ -105,7 +106,7 @@ func (d dashboard) services(now time.Time) []dashboardService {
 			}
 			row.Tasks = append(row.Tasks, dashboardTask{
 				Name: t.ID, Node: hosts[t.NodeID], State: strings.ToLower(t.Status.State.String()),
-				Since: since(t, now), Health: health[t.ID], Err: t.Status.Err,
+				Since: since(t, now), Verdict: verdict[t.ID], Health: health[t.ID], Err: t.Status.Err,
 			})
 		}
 		slices.SortFunc(row.Tasks, func(a, b dashboardTask) int { return strings.Compare(a.Name, b.Name) })
