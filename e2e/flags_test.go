@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -47,6 +48,29 @@ func TestMetricsAndDashboard(t *testing.T) {
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("POST to the page: %s", resp.Status)
+	}
+}
+
+// A start that cannot work leaves nothing behind, neither bridge nor state.
+func TestFailedStartMakesNothing(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	state := filepath.Join(d.dir, "other")
+	for want, args := range map[string][]string{
+		"--socket":      {"--socket", d.sock, "--listen-addr", "127.0.0.1:0"},
+		"--listen-addr": {"--socket", d.sock + "2", "--listen-addr", d.flags()[5]},
+	} {
+		args = append(args, "--state-dir", state, "--network-name", d.network+"y", "--network-pool", "10.128.0.0/16")
+		out, err := exec.Command(filepath.Join(bin, "satld"), args...).CombinedOutput()
+		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 1 || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v\n%s", want, err, out)
+		}
+	}
+	if _, err := os.Stat(state); !os.IsNotExist(err) {
+		t.Errorf("a state directory was made: %v", err)
+	}
+	if _, err := net.InterfaceByName(d.network + "y"); err == nil {
+		t.Error("a bridge was made")
 	}
 }
 

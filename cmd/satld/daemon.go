@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"sync/atomic"
@@ -38,6 +39,9 @@ func daemon(ctx context.Context, cfg Config) (err error) {
 	}
 	slog.SetDefault(log)
 	begun := time.Now()
+	if err := free(cfg); err != nil {
+		return err
+	}
 	n, err := openNode(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -151,4 +155,25 @@ func withoutCancel(err error) error {
 		return nil
 	}
 	return err
+}
+
+// free tells whether the addresses to listen on are to be had, before
+// anything is made that a failed start would leave behind. Each is taken for
+// good where it is served, and refused there if somebody was faster.
+func free(cfg Config) error {
+	if c, err := net.Dial("unix", cfg.Socket); err == nil {
+		c.Close()
+		return fmt.Errorf("another daemon answers on %s: stop it, or choose another socket with --socket", cfg.Socket)
+	}
+	for flag, addr := range map[string]string{"listen-addr": cfg.ListenAddr, "metrics-addr": cfg.MetricsAddr, "dashboard-addr": cfg.DashboardAddr} {
+		if addr == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return fmt.Errorf("--%s %s is not to be had: %w", flag, addr, err)
+		}
+		l.Close()
+	}
+	return nil
 }
