@@ -3,6 +3,7 @@
 package api
 
 import (
+	"fmt"
 	"context"
 	"net/http"
 
@@ -146,8 +147,11 @@ func (s *Server) admitService(ctx context.Context, spec *swarm.ServiceSpec, curr
 		return nil, nil, errInvalid("%v", err)
 	}
 	if admitted.applied != "" {
-		s.log.Info("tighter health probe defaults applied to a published service",
-			"name", grpcSpec.Annotations.Name, "published", admitted.published, "applied", admitted.applied)
+		// One text, so that no format of the log puts quotes into it: operators
+		// look for it as the specification words it ("Publishing a port
+		// tightens the defaults").
+		s.log.Info(fmt.Sprintf("tighter health probe defaults applied to a published service name=%s published=%s applied=%s",
+			grpcSpec.Annotations.Name, admitted.published, admitted.applied))
 	}
 	warnings := append(admitted.warnings, s.portWarnings(spec, current)...)
 	for _, warning := range warnings {

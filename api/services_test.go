@@ -267,7 +267,7 @@ func TestPublishedDefaultsStored(t *testing.T) {
 	if h := f.service(t, id).Spec.TaskTemplate.ContainerSpec.Healthcheck; h.Interval != 5e9 || h.Timeout != 3e9 || h.Retries != 2 || h.StartPeriod != 0 {
 		t.Errorf("stored %+v", h)
 	}
-	const line = `msg="tighter health probe defaults applied to a published service" name=web published=8080->80/tcp applied="interval=5s timeout=3s retries=2"`
+	const line = `tighter health probe defaults applied to a published service name=web published=8080->80/tcp applied=interval=5s timeout=3s retries=2`
 	if !strings.Contains(logged.String(), line) {
 		t.Errorf("log %s, want %s", &logged, line)
 	}
