@@ -3,8 +3,8 @@
 package api
 
 import (
-	"fmt"
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/docker/docker/api/types/registry"
