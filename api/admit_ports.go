@@ -3,16 +3,13 @@
 package api
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
-	"strconv"
-	"syscall"
+	"strings"
 
 	"github.com/docker/docker/api/types/swarm"
 	"github.com/moby/swarmkit/v2/api"
 
+	"satld/executor"
 	"satld/healthcheck"
 )
 
@@ -109,7 +106,7 @@ func (s *Server) portWarnings(spec *swarm.ServiceSpec, current *api.Service) []s
 	had := make(map[portKey]bool)
 	if current != nil && current.Spec.Endpoint != nil {
 		for _, p := range current.Spec.Endpoint.Ports {
-			had[portKey{protoText(p.Protocol), p.PublishedPort}] = true
+			had[portKey{strings.ToLower(p.Protocol.String()), p.PublishedPort}] = true
 		}
 	}
 	var warnings []string
@@ -124,33 +121,5 @@ func (s *Server) portWarnings(spec *swarm.ServiceSpec, current *api.Service) []s
 	return warnings
 }
 
-func protoText(p api.PortConfig_Protocol) string {
-	switch p {
-	case api.ProtocolUDP:
-		return "udp"
-	case api.ProtocolSCTP:
-		return "sctp"
-	}
-	return "tcp"
-}
-
-// hostPortBusy tells whether a process of this host holds a port, by taking
-// it for a moment. What cannot be told (no right, sctp) is not busy.
-func hostPortBusy(proto string, port uint32) bool {
-	addr := net.JoinHostPort("", strconv.FormatUint(uint64(port), 10))
-	var lc net.ListenConfig
-	var err error
-	switch proto {
-	case "tcp":
-		var l net.Listener
-		if l, err = lc.Listen(context.Background(), "tcp", addr); err == nil {
-			_ = l.Close()
-		}
-	case "udp":
-		var c net.PacketConn
-		if c, err = lc.ListenPacket(context.Background(), "udp", addr); err == nil {
-			_ = c.Close()
-		}
-	}
-	return errors.Is(err, syscall.EADDRINUSE)
-}
+// hostPortBusy tells whether a process of this host holds a port.
+func hostPortBusy(proto string, port uint32) bool { return executor.PortHeld(proto, "", port) != nil }

@@ -18,14 +18,13 @@ type Container struct {
 
 	saving sync.Mutex // one writer of the record's file at a time
 
-	mu      sync.Mutex
-	rec     Record
-	pid     int
-	proved  chan struct{} // closed when the task has proved itself: the STARTING to RUNNING gate
-	began   chan struct{} // closed when the next run begins or fails to; renewed when it is over
-	done    chan struct{} // closed when no process of this run is left
-	gone    chan struct{} // closed when the container is removed
-	stopped chan struct{} // closed when a stop of this run was asked for
+	mu     sync.Mutex
+	rec    Record
+	pid    int
+	proved chan struct{} // closed when the task has proved itself: the STARTING to RUNNING gate
+	began  chan struct{} // closed when the next run begins or fails to; renewed when it is over
+	done   chan struct{} // closed when no process of this run is left
+	gone   chan struct{} // closed when the container is removed
 
 	last     *healthcheck.Transition // the newest change of verdict not yet acted on
 	verdicts chan struct{}           // nudges the supervisor to look at last
@@ -46,7 +45,7 @@ func newContainer(rec Record) *Container {
 
 // newRun resets what belongs to one run of the main process.
 func (c *Container) newRun() {
-	c.proved, c.done, c.stopped = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	c.proved, c.done = make(chan struct{}), make(chan struct{})
 	c.last, c.health = nil, nil
 }
 
@@ -80,10 +79,10 @@ func (c *Container) record() Record {
 }
 
 // run returns the channels of the current run.
-func (c *Container) run() (proved, done, stopped chan struct{}) {
+func (c *Container) run() (proved, done chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.proved, c.done, c.stopped
+	return c.proved, c.done
 }
 
 // takeVerdict returns the newest change of verdict that was not acted on yet.

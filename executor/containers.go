@@ -208,7 +208,7 @@ func (n *Node) portsInUse(rec Record) error {
 		}
 	}
 	for _, p := range rec.Ports {
-		if err := p.tryListen(); err != nil {
+		if err := PortHeld(p.Proto, hostOf(p), uint32(p.Published)); err != nil {
 			return conflict("Bind for %s:%d failed: port is already allocated: %v", hostOf(p), p.Published, err)
 		}
 	}
@@ -277,7 +277,7 @@ func (n *Node) Kill(ctx context.Context, ref, sig string) error {
 			return err
 		}
 	}
-	_, done, _ := c.run()
+	_, done := c.run()
 	return n.kill(ctx, c, done)
 }
 

@@ -100,7 +100,7 @@ func (c *controller) Start(ctx context.Context) error {
 			return fmt.Errorf("start container: %w", err)
 		}
 	}
-	proved, done, _ := ctr.run()
+	proved, done := ctr.run()
 	select {
 	case <-proved:
 		return nil
@@ -121,7 +121,7 @@ func (c *controller) Wait(ctx context.Context) error {
 	if !ok {
 		return c.vanished()
 	}
-	_, done, _ := ctr.run()
+	_, done := ctr.run()
 	select {
 	case <-done:
 		return c.endError(ctr)

@@ -81,9 +81,7 @@ func (n *Node) undo(c *Container, cause error) error {
 	c.awaitRun()
 	c.mu.Unlock()
 	return errors.Join(
-		n.cfg.Runtime.Delete(ctx, c.id),
-		n.cfg.Networks.Detach(ctx, c.id),
-		n.cfg.Images.Unmount(ctx, c.id),
+		n.dismantle(ctx, c),
 		n.update(c, func(r *Record) { r.Error, r.ExitCode = cause.Error(), startExitCode(cause) }),
 	)
 }
@@ -164,12 +162,13 @@ func (n *Node) started(ctx context.Context, c *Container, pid int, at time.Time,
 	}
 	n.wg.Go(func() { n.supervise(c) })
 	if rec.Unhealthy != "" || rec.Stopping {
+		n.logger(rec).Info("going on with a stop that an earlier daemon began")
 		n.wg.Go(func() { n.finishStop(c) })
 	}
 	return nil
 }
 
-// finishStop goes on with a stop, or with what an unhealthy verdict demands,
+// finishStop does what an unhealthy verdict demands, or goes on with any stop
 // where an earlier daemon ended: with what is left of the grace.
 func (n *Node) finishStop(c *Container) {
 	rec := c.record()
@@ -180,10 +179,8 @@ func (n *Node) finishStop(c *Container) {
 	if rec.StopSignal != 0 {
 		signal = syscall.Signal(rec.StopSignal)
 	}
-	log := n.logger(rec)
-	log.Info("going on with a stop that an earlier daemon began", "grace", grace.String())
 	if err := n.stopRun(n.ctx, c, grace, signal); err != nil && n.ctx.Err() == nil {
-		log.Error("container could not be stopped", "err", err)
+		n.logger(rec).Error("container could not be stopped", "err", err)
 	}
 }
 
@@ -231,11 +228,7 @@ func (n *Node) ended(c *Container, exit jail.Exit) {
 	ctx := context.WithoutCancel(n.ctx)
 	rec := c.record()
 	log := n.logger(rec)
-	removeCtx, cancel := context.WithTimeout(ctx, proberBound)
-	if err := n.unwatch(removeCtx, c); err != nil {
-		log.Warn("a probe still runs", "err", err)
-	}
-	cancel()
+	n.unwatch(c)
 	if err := n.cfg.Traffic.Remove(ctx, c.id); err != nil {
 		log.Warn("traffic change not confirmed yet; it is retried", "err", err)
 	}
@@ -282,13 +275,23 @@ func (n *Node) takeDown(c *Container) {
 		if s := c.record().State; s != Exited && s != Created {
 			return nil
 		}
-		return errors.Join(n.cfg.Runtime.Delete(ctx, c.id), n.cfg.Networks.Detach(ctx, c.id), n.cfg.Images.Unmount(ctx, c.id))
+		return n.dismantle(ctx, c)
 	})
 	if c.record().State == Exited && rec.HostConfig != nil && rec.HostConfig.AutoRemove {
 		if err := n.remove(n.ctx, c); err != nil {
 			log.Warn("automatic removal failed", "err", err)
 		}
 	}
+}
+
+// dismantle undoes what startRun makes: processes, interfaces, the mounted
+// root. What the container wrote stays, so that it can be started again.
+func (n *Node) dismantle(ctx context.Context, c *Container) error {
+	return errors.Join(
+		n.cfg.Runtime.Delete(ctx, c.id),
+		n.cfg.Networks.Detach(ctx, c.id),
+		n.cfg.Images.Unmount(ctx, c.id),
+	)
 }
 
 // stopRun ends a container: out of traffic, signal, grace, SIGKILL. It
@@ -298,10 +301,7 @@ func (n *Node) stopRun(ctx context.Context, c *Container, grace time.Duration, s
 	if !rec.State.Live() {
 		return nil
 	}
-	_, done, stopped := c.run()
-	c.mu.Lock()
-	closeOnce(stopped)
-	c.mu.Unlock()
+	_, done := c.run()
 	log := n.logger(rec)
 	if err := n.update(c, func(r *Record) {
 		r.Stopping, r.Withdrawn = true, true
@@ -310,10 +310,7 @@ func (n *Node) stopRun(ctx context.Context, c *Container, grace time.Duration, s
 		log.Warn("stop not recorded", "err", err)
 	}
 	n.withdraw(ctx, c)
-	err := n.bounded(proberBound, func(ctx context.Context) error { return n.unwatch(ctx, c) })
-	if err != nil {
-		log.Warn("a probe still runs", "err", err)
-	}
+	n.unwatch(c)
 	if err := n.cfg.Runtime.Kill(ctx, c.id, int(signal)); err != nil {
 		log.Warn("stop signal not delivered", "signal", signal.String(), "err", err)
 	}
@@ -378,11 +375,6 @@ func (n *Node) remove(ctx context.Context, c *Container) error {
 	if err := n.advance(c, Removing, nil); err != nil {
 		return conflict("%v", err)
 	}
-	return n.removeNow(ctx, c)
-}
-
-// removeNow is the removal proper; the caller holds the operation slot.
-func (n *Node) removeNow(ctx context.Context, c *Container) error {
 	rec := c.record()
 	if err := n.purge(ctx, c.id); err != nil {
 		err = fmt.Errorf("remove container %s: %w", rec.Name, err)
@@ -463,14 +455,8 @@ func removeDir(dir, id string) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		path := filepath.Join(dir, id, e.Name())
-		if e.IsDir() {
-			// Only an empty directory goes; anything in it is somebody else's to remove.
-			err = errors.Join(err, os.Remove(path))
-			continue
-		}
-		err = errors.Join(err, os.Remove(path))
+	for _, e := range entries { // not RemoveAll: what lies deeper is somebody else's to remove
+		err = errors.Join(err, os.Remove(filepath.Join(dir, id, e.Name())))
 	}
 	return errors.Join(err, os.Remove(filepath.Join(dir, id)))
 }

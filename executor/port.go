@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -40,17 +41,22 @@ func (p PortBinding) String() string {
 	return fmt.Sprintf("%s:%d->%d/%s", p.HostIP, p.Published, p.Target, p.Proto)
 }
 
-// tryListen tells whether a process of the host has the port, by listening on
-// it for a moment. Other failures are none of its business.
-func (p PortBinding) tryListen() error {
-	addr := net.JoinHostPort(hostOf(p), strconv.Itoa(int(p.Published)))
+// PortHeld is an error when a process of this host holds the port, found by
+// listening on it for a moment; host "" is every address, IPv6 included. What
+// cannot be told (no right, sctp) is no error.
+func PortHeld(proto, host string, port uint32) error {
+	network := proto
+	if host != "" {
+		network += "4"
+	}
+	addr := net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
 	var l io.Closer
 	var err error
-	switch p.Proto {
+	switch proto {
 	case "tcp":
-		l, err = net.Listen("tcp4", addr)
+		l, err = net.Listen(network, addr)
 	case "udp":
-		l, err = net.ListenPacket("udp4", addr)
+		l, err = net.ListenPacket(network, addr)
 	default:
 		return nil
 	}
@@ -74,20 +80,10 @@ func taskPorts(t *api.Task) []PortBinding {
 			continue
 		}
 		out = append(out, PortBinding{
-			Proto: protoName(p.Protocol), Published: uint16(p.PublishedPort), Target: uint16(p.TargetPort),
+			Proto: strings.ToLower(p.Protocol.String()), Published: uint16(p.PublishedPort), Target: uint16(p.TargetPort),
 		})
 	}
 	return out
-}
-
-func protoName(p api.PortConfig_Protocol) string {
-	switch p {
-	case api.ProtocolUDP:
-		return "udp"
-	case api.ProtocolSCTP:
-		return "sctp"
-	}
-	return "tcp"
 }
 
 // Ports that `run -P` and `run -p 80` pick from: above what a service gets

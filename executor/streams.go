@@ -50,7 +50,7 @@ func (n *Node) Wait(ctx context.Context, ref string, condition container.WaitCon
 			if err := await(began); err != nil {
 				return err
 			}
-			if _, done, _ := c.run(); c.record().State.Live() {
+			if _, done := c.run(); c.record().State.Live() {
 				return await(done)
 			}
 			return nil // it ended already, or could not be started

@@ -49,23 +49,23 @@ func (n *Node) onVerdict(c *Container, t healthcheck.Transition) {
 		}
 		n.withdraw(n.ctx, c)
 		log.Warn("task is unhealthy: withdrawn and stopping", "reason", reason, "withdrawn_in", time.Since(begun).String())
-		n.wg.Go(func() {
-			if err := n.stopRun(n.ctx, c, rec.grace(), rec.stopSignal()); err != nil && n.ctx.Err() == nil {
-				log.Error("unhealthy task could not be stopped", "err", err)
-			}
-		})
+		n.wg.Go(func() { n.finishStop(c) })
 	}
 }
 
-// unwatch ends the probing of a container; what was known of it is still shown.
-func (n *Node) unwatch(ctx context.Context, c *Container) error {
+// unwatch ends the probing of a container and waits, within bounds, for a
+// probe in flight; what was known of its health is still shown.
+func (n *Node) unwatch(c *Container) {
 	if h, ok := n.cfg.Prober.Get(c.id); ok {
 		h.NextProbe = time.Time{}
 		c.mu.Lock()
 		c.health = &h
 		c.mu.Unlock()
 	}
-	return n.cfg.Prober.Remove(ctx, c.id)
+	err := n.bounded(proberBound, func(ctx context.Context) error { return n.cfg.Prober.Remove(ctx, c.id) })
+	if err != nil {
+		n.logger(c.record()).Warn("a probe still runs", "err", err)
+	}
 }
 
 // health is what inspect shows: what the monitor knows of the container, or
