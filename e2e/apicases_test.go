@@ -216,8 +216,9 @@ func (d *daemon) waiting(args ...string) (*exec.Cmd, *bytes.Buffer) {
 	return cmd, out
 }
 
-// waitForNever: a service that nothing can run keeps the CLI waiting, which
-// says that it goes on behind when it is interrupted.
+// waitForNever: a service that nothing can run keeps the CLI waiting until it
+// is interrupted, and stays. (That it goes on behind, the CLI says only if the
+// signal does not meet it inside a request.)
 func waitForNever(t *testing.T, d *daemon) {
 	cmd, out := d.waiting("service", "create", "--name", "nowhere", "--constraint", "node.labels.nosuch==1", "app:1")
 	defer cmd.Process.Kill()
@@ -235,9 +236,6 @@ func waitForNever(t *testing.T, d *daemon) {
 	case <-ended:
 	case <-time.After(10 * time.Second):
 		t.Fatal("not interrupted")
-	}
-	if !strings.Contains(out.String(), "continuing in background") {
-		t.Errorf("interrupted: %s", out)
 	}
 	if ps := d.docker("service", "ps", "--no-trunc", "nowhere"); !strings.Contains(ps, "no suitable node") {
 		t.Errorf("service ps does not say why:\n%s", ps)

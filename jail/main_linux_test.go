@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -233,6 +234,23 @@ func (n *node) wait(id string) Exit {
 		n.t.Fatalf("wait: %v", err)
 	}
 	return e
+}
+
+// says waits until the container has printed line.
+func (n *node) says(id, line string) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	found := errors.New("found")
+	err := n.Logs(ctx, id, LogQuery{Tail: -1, Follow: true}, func(l LogLine) error {
+		if strings.TrimSpace(string(l.Line)) == line {
+			return found
+		}
+		return nil
+	})
+	if !errors.Is(err, found) {
+		n.t.Fatalf("no line %q: %v", line, err)
+	}
 }
 
 // output is the log as text, each stream apart, after the container's end.

@@ -79,21 +79,17 @@ func thaw(pid int) error {
 	return nil
 }
 
-// pidsOf lists the processes of the container whose first one is pid.
-func pidsOf(_ context.Context, _ string, pid int) ([]int, error) {
-	groups, err := cgroup.Of(pid)
+// pidsOf lists the processes of the container. It goes by the groups' names,
+// not by those that the kernel tells for the first process: an ended one is
+// told to be in the root group of v1, which is the whole machine.
+func pidsOf(_ context.Context, id string, _ int) ([]int, error) {
+	dirs, err := cgroup.At(cgroupParent + "/" + id)
 	if err != nil {
 		return nil, err
 	}
 	var pids []int
-	for _, g := range groups {
-		if !g.V2() && !g.Has("pids") && !g.Has("devices") {
-			continue
-		}
-		if strings.Count(strings.Trim(g.Dir, "/"), "/") < 1 {
-			continue // not a group of the container's own
-		}
-		more, err := cgroup.Procs(g.Dir)
+	for _, dir := range dirs {
+		more, err := cgroup.Procs(dir)
 		if err != nil {
 			return nil, err
 		}
