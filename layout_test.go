@@ -21,23 +21,25 @@ var layers = [][]string{
 	{"cmd/satld", "cmd/satl", "cmd/satl-init"},
 	{"api"},
 	{"cluster"},
+	{"apps"},
 	{"orchestrator"},
 	{"raft"},
 	{"executor"},
 	{"healthcheck"},
 	{"traffic"},
-	{"pf", "nft"},
+	{"pf", "nft", "forward"},
 	{"redirect"},
 	{"dns"},
 	{"network"},
 	{"jail"},
 	{"image"},
 	{"events"},
+	{"platform"},
 }
 
 // apart are trees with rules of their own: tests, benches and scripts may
 // import anything.
-var apart = []string{"e2e", "bench", "scripts", "testdata"}
+var apart = []string{"e2e", "bench", "scripts", "testdata", "internal"}
 
 // longest is how many lines a source file may have before it surely holds
 // more than one noun.

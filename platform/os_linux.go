@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+//go:build !fakefreebsd
+
+package platform
+
+// OS is the system whose tools (ocijail, pfctl, ifconfig; runc, nft) are run.
+const OS = "linux"
