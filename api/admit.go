@@ -36,7 +36,8 @@ func admit(spec *swarm.ServiceSpec) (admission, error) {
 }
 
 // admitHealth validates the probe, and for a service that publishes a port
-// applies the tighter defaults or warns that it has none.
+// applies the tighter defaults or warns that it has none. Then it warns of what
+// cannot work as written.
 //
 // Rules: spec/healthchecks.txt, "Publishing a port tightens the defaults" and
 // "A published service with no probe at all is a warning".
@@ -47,16 +48,23 @@ func admitHealth(spec *swarm.ServiceSpec) (admission, error) {
 		return admission{}, errInvalid("%v", err)
 	}
 	a := admission{warnings: warnings}
-	ports := publishedPorts(spec)
-	if len(ports) == 0 {
-		return a, nil
+	if ports := publishedPorts(spec); len(ports) > 0 {
+		a.published = healthcheck.PublishedText(ports)
+		if !probed {
+			a.warnings = append(a.warnings, healthcheck.NoProbeWarning(spec.Name, a.published))
+		} else {
+			a.applied = healthcheck.TightenPublished(health)
+		}
 	}
-	a.published = healthcheck.PublishedText(ports)
-	if !probed {
-		a.warnings = append(a.warnings, healthcheck.NoProbeWarning(spec.Name, a.published))
-		return a, nil
+	var probe *healthcheck.Settings
+	if probed {
+		effective, _, _, err := healthcheck.FromConfig(health)
+		if err != nil {
+			return admission{}, errInvalid("%v", err)
+		}
+		probe = &effective
 	}
-	a.applied = healthcheck.TightenPublished(health)
+	a.warnings = append(a.warnings, specWarnings(spec, probe)...)
 	return a, nil
 }
 

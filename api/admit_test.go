@@ -116,8 +116,16 @@ func TestAdmitRefuses(t *testing.T) {
 		{inContainer(`"Labels":{"satl.health.nonsense":"1"}`), 400, "unknown label satl.health.nonsense"},
 		{inContainer(`"Labels":{"satl.traffic.drain":"5s"}`), 400, "is a service label"},
 		{inService(`"Labels":{"satl.health.http":"/x"}`), 400, "is a container label"},
-		{inService(`"Labels":{"satl.traffic.drain":"5s"}`), 501, "satl.traffic.drain is not supported yet"},
-		{inService(`"Labels":{"satl.health.replace-parallelism":"1"}`), 501, "not supported yet"},
+		{inService(`"Labels":{"satl.traffic.drain":"5"}`), 400, "satl.traffic.drain must be a duration from 0s to 1h0m0s"},
+		{inService(`"Labels":{"satl.traffic.drain":"-1s"}`), 400, "must be a duration"},
+		{inService(`"Labels":{"satl.traffic.drain":"61m"}`), 400, "must be a duration"},
+		{inService(`"Labels":{"satl.traffic.drain":""}`), 400, "must be a duration"},
+		{inService(`"Labels":{"satl.traffic.fail-open":"1"}`), 400, "satl.traffic.fail-open must be true or false"},
+		{inService(`"Labels":{"satl.traffic.nonsense":"1"}`), 400, "unknown label"},
+		{inService(`"Labels":{"satl.health.replace-parallelism":"0"}`), 400, "must be a whole number from 1"},
+		{inService(`"Labels":{"satl.health.replace-parallelism":"+1"}`), 400, "must be a whole number from 1"},
+		{inService(`"Labels":{"satl.health.replace-parallelism":"1.5"}`), 400, "must be a whole number from 1"},
+		{inContainer(`"Labels":{"satl.health.replace-parallelism":"1"}`), 400, "is a service label"},
 		{inService(`"Labels":{"satl.dns.not-ready":"yes"}`), 400, "must be true or false"},
 		{inService(`"Labels":{"satl.dns.nonsense":"1"}`), 400, "unknown label"},
 	} {
@@ -152,6 +160,9 @@ func TestAdmitAccepts(t *testing.T) {
 		inService(`"EndpointSpec":{"Mode":"vip"}`),
 		inService(`"EndpointSpec":{"Mode":"dnsrr"}`),
 		inService(`"Labels":{"satl.dns.not-ready":"true"}`),
+		inService(`"Labels":{"satl.traffic.drain":"5s","satl.traffic.fail-open":"true","satl.health.replace-parallelism":"2"}`),
+		inService(`"Labels":{"satl.traffic.drain":"0"}`),
+		inService(`"Labels":{"satl.traffic.drain":"1h"}`),
 	} {
 		if a, err := admit(specOf(t, text)); err != nil || len(a.warnings) > 0 {
 			t.Errorf("%s: %v, warnings %q", text, err, a.warnings)
