@@ -3,7 +3,12 @@
 package raft
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"hash/fnv"
+	"sync"
+	"time"
 
 	hraft "github.com/hashicorp/raft"
 )
@@ -14,6 +19,8 @@ type Member struct {
 	Addr   string
 	Leader bool
 	Voter  bool
+	// Unreachable is what the leader knows: the member misses its heartbeats.
+	Unreachable bool
 }
 
 // Members returns the configuration as this node knows it; nil while it knows none.
@@ -27,7 +34,7 @@ func (n *Node) Members() []Member {
 	for _, s := range f.Configuration().Servers {
 		out = append(out, Member{
 			ID: string(s.ID), Addr: string(s.Address),
-			Leader: s.ID == leader, Voter: s.Suffrage == hraft.Voter,
+			Leader: s.ID == leader, Voter: s.Suffrage == hraft.Voter, Unreachable: n.silent.has(s.ID),
 		})
 	}
 	return out
@@ -74,7 +81,7 @@ func (n *Node) nudge() {
 func (n *Node) observe() {
 	n.observer = hraft.NewObserver(n.observed, false, func(o *hraft.Observation) bool {
 		switch o.Data.(type) {
-		case hraft.PeerObservation, hraft.LeaderObservation:
+		case hraft.PeerObservation, hraft.LeaderObservation, hraft.FailedHeartbeatObservation, hraft.ResumedHeartbeatObservation:
 			return true
 		}
 		return false
@@ -83,11 +90,96 @@ func (n *Node) observe() {
 	go func() {
 		for {
 			select {
-			case <-n.observed:
+			case o := <-n.observed:
+				n.silent.note(o.Data)
 				n.nudge()
 			case <-n.closed:
 				return
 			}
 		}
 	}()
+}
+
+// silent is the members that the leader gets no answer from.
+type silent struct {
+	mu  sync.Mutex
+	ids map[hraft.ServerID]bool
+}
+
+func (s *silent) has(id hraft.ServerID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ids[id]
+}
+
+// note takes in one of raft's observations. A new leader starts with nobody
+// silent.
+func (s *silent) note(data any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch o := data.(type) {
+	case hraft.FailedHeartbeatObservation:
+		if s.ids == nil {
+			s.ids = make(map[hraft.ServerID]bool)
+		}
+		s.ids[o.PeerID] = true
+	case hraft.ResumedHeartbeatObservation:
+		delete(s.ids, o.PeerID)
+	case hraft.PeerObservation:
+		if o.Removed {
+			delete(s.ids, o.Peer.ID)
+		}
+	case hraft.LeaderObservation:
+		clear(s.ids)
+	}
+}
+
+// AddMember makes a server a voter, or gives one that is a voter its new
+// address. Only the leader can; elsewhere it is ErrNotLeader.
+func (n *Node) AddMember(ctx context.Context, id, addr string) error {
+	for _, m := range n.Members() {
+		if m.ID == id && m.Addr == addr && m.Voter {
+			return nil
+		}
+		if m.ID != id && m.Addr == addr {
+			return fmt.Errorf("address %s is that of manager %s", addr, m.ID)
+		}
+	}
+	return n.membership("add", id, n.raft.AddVoter(hraft.ServerID(id), hraft.ServerAddress(addr), 0, within(ctx)))
+}
+
+// RemoveMember takes a server out of the consensus; one that is not in it is
+// no error. Only the leader can. A leader that removes itself leads no more.
+func (n *Node) RemoveMember(ctx context.Context, id string) error {
+	return n.membership("remove", id, n.raft.RemoveServer(hraft.ServerID(id), 0, within(ctx)))
+}
+
+// StepDown hands the leadership to another voter that is up to date.
+func (n *Node) StepDown() error {
+	return n.membership("step down from", n.cfg.ID, n.raft.LeadershipTransfer())
+}
+
+// membership waits for a change of the members. The change itself is bounded
+// by raft's own timeouts.
+func (n *Node) membership(what, id string, f hraft.Future) error {
+	err := f.Error()
+	switch {
+	case err == nil:
+		n.nudge()
+		return nil
+	case errors.Is(err, hraft.ErrNotLeader), errors.Is(err, hraft.ErrRaftShutdown):
+		return &WriteError{Reason: ErrNotLeader, Cause: err}
+	case errors.Is(err, hraft.ErrLeadershipLost):
+		return &WriteError{Reason: ErrUnknown, Cause: err}
+	}
+	return fmt.Errorf("%s manager %s: %w", what, id, err)
+}
+
+// within is the time left of ctx, at most as long as a write may take.
+func within(ctx context.Context) time.Duration {
+	limit := DefaultProposeTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline))
+	}
+	return max(limit, time.Millisecond)
 }

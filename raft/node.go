@@ -13,19 +13,13 @@ import (
 	"github.com/moby/swarmkit/v2/manager/state/store"
 )
 
-// Timing is how fast a cluster notices that its leader is gone.
-type Timing struct {
-	Heartbeat time.Duration // silence after which a follower asks for an election
-	Election  time.Duration // length of one election; at least Heartbeat
-	Lease     time.Duration // silence of a quorum after which a leader resigns; at most Heartbeat
-}
-
-var (
-	// Solo is for a cluster of one: nobody to wait for, so it leads 60 to
-	// 120 ms after its start.
-	Solo = Timing{Heartbeat: 60 * time.Millisecond, Election: 60 * time.Millisecond, Lease: 60 * time.Millisecond}
-	// Cluster is for several nodes in one site: hashicorp/raft's defaults.
-	Cluster = Timing{Heartbeat: time.Second, Election: time.Second, Lease: 500 * time.Millisecond}
+// How fast a cluster notices that its leader is gone: hashicorp/raft's own
+// values for several nodes in one site. A cluster of one waits for nobody: see
+// campaign.
+const (
+	heartbeat = time.Second            // silence after which a follower asks for an election
+	election  = time.Second            // length of one election
+	lease     = 500 * time.Millisecond // silence of a quorum after which a leader resigns
 )
 
 // Defaults of Config.
@@ -69,7 +63,6 @@ type Config struct {
 	// the newest snapshot.
 	ForceNewCluster bool
 
-	Timing            Timing
 	ProposeTimeout    time.Duration
 	SnapshotThreshold uint64
 	TrailingLogs      uint64
@@ -80,9 +73,6 @@ type Config struct {
 }
 
 func (c *Config) defaults() {
-	if c.Timing == (Timing{}) {
-		c.Timing = Solo
-	}
 	if c.ProposeTimeout == 0 {
 		c.ProposeTimeout = DefaultProposeTimeout
 	}
@@ -116,6 +106,7 @@ type Node struct {
 	observer  *hraft.Observer
 	observed  chan hraft.Observation
 	closed    chan struct{}
+	silent    silent
 }
 
 // Open opens or makes the state in cfg.Dir and starts to take part in the
@@ -165,7 +156,31 @@ func Open(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.observe()
+	n.campaign()
 	return n, nil
+}
+
+// campaign makes the only voter of a cluster stand for election at once, as
+// if the leader before it had asked it to: there is nobody whose heartbeat it
+// could miss. Where that fails it stands after the heartbeat's time.
+func (n *Node) campaign() {
+	voters := 0
+	for _, m := range n.Members() {
+		if m.Voter && m.ID != n.cfg.ID {
+			return
+		}
+		if m.Voter {
+			voters++
+		}
+	}
+	if voters == 0 {
+		return
+	}
+	req := &hraft.TimeoutNowRequest{RPCHeader: hraft.RPCHeader{ProtocolVersion: hraft.ProtocolVersionMax}}
+	err := n.transport.TimeoutNow(hraft.ServerID(n.cfg.ID), n.transport.LocalAddr(), req, &hraft.TimeoutNowResponse{})
+	if err != nil {
+		n.log.Warn("the only manager could not stand for election at once", "error", err)
+	}
 }
 
 // newRaft is hraft.NewRaft with its panics on an unreadable configuration
@@ -182,9 +197,9 @@ func (n *Node) newRaft() (r *hraft.Raft, err error) {
 func (n *Node) raftConfig(notify chan<- bool) *hraft.Config {
 	c := hraft.DefaultConfig()
 	c.LocalID = hraft.ServerID(n.cfg.ID)
-	c.HeartbeatTimeout = n.cfg.Timing.Heartbeat
-	c.ElectionTimeout = n.cfg.Timing.Election
-	c.LeaderLeaseTimeout = n.cfg.Timing.Lease
+	c.HeartbeatTimeout = heartbeat
+	c.ElectionTimeout = election
+	c.LeaderLeaseTimeout = lease
 	c.SnapshotThreshold = n.cfg.SnapshotThreshold
 	c.TrailingLogs = n.cfg.TrailingLogs
 	c.SnapshotInterval = n.cfg.SnapshotInterval

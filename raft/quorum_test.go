@@ -23,16 +23,17 @@ type trio struct {
 }
 
 // newTrio is called inside a bubble; the first node bootstraps, the others join.
-func newTrio(t *testing.T) *trio {
+func newTrio(t *testing.T) *trio { return newTrioWith(t, Config{}) }
+
+func newTrioWith(t *testing.T, cfg Config) *trio {
 	x := &trio{t: t}
 	for i := range 3 {
 		addr := fmt.Sprintf("10.0.0.%d:2377", i)
 		_, link := hraft.NewInmemTransport(hraft.ServerAddress(addr))
+		link.Connect(link.LocalAddr(), link)
 		x.links = append(x.links, link)
-		m, err := open(t, Config{
-			Dir: t.TempDir(), ID: fmt.Sprint("server", i), Addr: addr, Bootstrap: i == 0,
-			Timing: Cluster, transport: link,
-		})
+		cfg.Dir, cfg.ID, cfg.Addr, cfg.Bootstrap, cfg.transport = t.TempDir(), fmt.Sprint("server", i), addr, i == 0, link
+		m, err := open(t, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,8 +44,7 @@ func newTrio(t *testing.T) *trio {
 	}
 	<-x.nodes[0].led
 	for i := 1; i < 3; i++ {
-		f := x.nodes[0].raft.AddVoter(hraft.ServerID(fmt.Sprint("server", i)), hraft.ServerAddress(fmt.Sprintf("10.0.0.%d:2377", i)), 0, 0)
-		if err := f.Error(); err != nil {
+		if err := x.nodes[0].AddMember(t.Context(), fmt.Sprint("server", i), fmt.Sprintf("10.0.0.%d:2377", i)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -110,7 +110,9 @@ func (n *Node) openTransport() error {
 			Stream: n.cfg.Stream, MaxPool: 3, Timeout: 10 * time.Second, Logger: newLogger(n.log),
 		})
 	default:
-		_, n.transport = hraft.NewInmemTransport(hraft.ServerAddress(n.cfg.Addr))
+		addr, alone := hraft.NewInmemTransport(hraft.ServerAddress(n.cfg.Addr))
+		alone.Connect(addr, alone) // it can be told something by itself only
+		n.transport = alone
 	}
 	return nil
 }
