@@ -41,6 +41,22 @@ func (m *Manager) Attach(ctx context.Context, containerID string, networkIDs []s
 	return netns, slices.Clone(at), nil
 }
 
+// Lease gives the container the addresses that Attach will use, and makes
+// nothing yet: what a container is told of its network (resolv.conf, hosts) is
+// written before a jail exists that could be attached. Idempotent; Detach
+// gives them back.
+func (m *Manager) Lease(ctx context.Context, containerID string, networkIDs []string) ([]Attachment, error) {
+	if err := checkID("container", containerID); err != nil {
+		return nil, err
+	}
+	defer m.byWork.lock(containerID)()
+	at, _, err := m.lease(ctx, containerID, networkIDs)
+	if err != nil {
+		return nil, fmt.Errorf("lease addresses for container %s: %w", containerID, err)
+	}
+	return slices.Clone(at), nil
+}
+
 // lease gives the container its addresses and writes them down, or finds those
 // that it has. fresh tells that it had none.
 func (m *Manager) lease(ctx context.Context, containerID string, networkIDs []string) (at []Attachment, fresh bool, err error) {
