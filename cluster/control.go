@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/ca"
@@ -20,6 +21,7 @@ type control struct {
 	*controlapi.Server
 	store   *store.MemoryStore
 	members *members
+	log     *slog.Logger
 	// writing is held, by a value in it, over a service's create or update:
 	// SwarmKit looks for another service with the same published port before
 	// the transaction, not in it, so two at once would both find none. The
@@ -29,11 +31,12 @@ type control struct {
 
 var _ api.ControlServer = (*control)(nil)
 
-func newControl(m *members, sec *ca.SecurityConfig) *control {
+func newControl(m *members, sec *ca.SecurityConfig, log *slog.Logger) *control {
 	return &control{
 		Server:  controlapi.NewServer(m.MemoryStore(), nil, sec, nil, drivers.New(nil)),
 		store:   m.MemoryStore(),
 		members: m,
+		log:     log,
 		writing: make(chan struct{}, 1),
 	}
 }

@@ -28,7 +28,7 @@ func (n *Node) services() (remote, local *grpc.Server) {
 	remote = grpc.NewServer(grpc.Creds(n.id.sec.ServerTLSCreds), grpc.MaxRecvMsgSize(maxMessage))
 	local = grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32))
 
-	ctl := newControl(n.members, n.id.sec)
+	ctl := newControl(n.members, n.id.sec, n.log)
 	resources := resourceapi.New(n.store)
 	healthy := health.NewHealthServer()
 	healthy.SetServingStatus("Raft", api.HealthCheckResponse_SERVING)
