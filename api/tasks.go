@@ -12,6 +12,8 @@ import (
 	"github.com/docker/docker/api/types/swarm"
 	"github.com/docker/docker/daemon/cluster/convert"
 	"github.com/moby/swarmkit/v2/api"
+
+	"satld/cluster"
 )
 
 func (s *Server) taskRoutes(r *routes) {
@@ -29,13 +31,18 @@ func (s *Server) taskList(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if f.UpToDate {
+		if err := s.mustNotBeRolledBack(r.Context(), f.ServiceIDs); err != nil {
+			return err
+		}
+	}
 	resp, err := s.cfg.Cluster.Control().ListTasks(r.Context(), &api.ListTasksRequest{Filters: f}, maxList)
 	if err != nil {
 		return err
 	}
 	tasks := make([]swarm.Task, 0, len(resp.Tasks))
 	for _, t := range resp.Tasks {
-		shown, err := convert.TaskFromGRPC(*t)
+		shown, err := renderTask(t)
 		if err != nil {
 			return err
 		}
@@ -86,9 +93,49 @@ func (s *Server) taskInspect(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	shown, err := convert.TaskFromGRPC(*t)
+	shown, err := renderTask(t)
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, shown)
+}
+
+// renderTask is a task as clients see it: without the labels that the engine
+// keeps on it for itself. An operator's word stays, for it is one.
+func renderTask(t *api.Task) (swarm.Task, error) {
+	out, err := convert.TaskFromGRPC(*t)
+	if err != nil {
+		return out, err
+	}
+	shown := make(map[string]string, len(out.Labels))
+	for name, value := range out.Labels {
+		if !strings.HasPrefix(name, "satl.") || name == cluster.ReadyLabel {
+			shown[name] = value
+		}
+	}
+	out.Labels = shown
+	return out, nil
+}
+
+// rolledBack begins the message of a rollback that nobody asked for, from its
+// start to its end, as SwarmKit words it.
+const rolledBack = "update rolled back"
+
+// mustNotBeRolledBack is an error when one of the services was rolled back and
+// nobody had asked for it. Docker's CLI asks for the tasks that are up to date
+// only while it waits for a service to converge, and takes a rollback for
+// that; the error is its one way to exit with 1. The next update of the
+// service takes its status away, and with it the error.
+func (s *Server) mustNotBeRolledBack(ctx context.Context, serviceIDs []string) error {
+	for _, id := range serviceIDs {
+		resp, err := s.cfg.Cluster.Control().GetService(ctx, &api.GetServiceRequest{ServiceID: id})
+		if err != nil {
+			return err
+		}
+		u := resp.Service.UpdateStatus
+		if u != nil && u.State == api.UpdateStatus_ROLLBACK_COMPLETED && strings.HasPrefix(u.Message, rolledBack) {
+			return errConflict("service %s: %s", resp.Service.Spec.Annotations.Name, u.Message)
+		}
+	}
+	return nil
 }
