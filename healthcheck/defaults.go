@@ -56,6 +56,10 @@ const (
 	// process in a container costs tens of milliseconds of CPU; a hundred at
 	// once stall the machine, and then every one of them times out.
 	DefaultSlots = 8
+	// DefaultLightSlots is how many attempts run at a time on the node of the
+	// kinds that start no process: HTTP, TCP and File. One costs a connection
+	// and a few kilobytes; the bound is there for a node whose tasks all hang.
+	DefaultLightSlots = 256
 	// SetupLimit bounds the time from an attempt's begin to the moment its
 	// process runs. It is not part of the probe's timeout: a busy runtime says
 	// nothing about the workload. 30 s is what Docker allows.

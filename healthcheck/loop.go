@@ -31,7 +31,9 @@ func (m *Monitor) Run(ctx context.Context) error {
 		}
 		now := time.Now()
 		m.writeOff(now)
-		m.launch(now)
+		for _, l := range m.lanes() {
+			m.launch(l, now)
+		}
 		if next, ok := m.next(); ok {
 			timer.Reset(next.Sub(now))
 		} else {
@@ -56,8 +58,10 @@ func (m *Monitor) obey(now time.Time) {
 // next is when the loop has something to do: a probe that is due, if there is
 // a slot for it, or an attempt that will be overdue.
 func (m *Monitor) next() (at time.Time, ok bool) {
-	if e := m.due.first(); e != nil && m.busy < m.slots {
-		at, ok = e.health.NextProbe, true
+	for _, l := range m.lanes() {
+		if e := l.due.first(); e != nil && l.busy < l.slots && (!ok || e.health.NextProbe.Before(at)) {
+			at, ok = e.health.NextProbe, true
+		}
 	}
 	for _, a := range m.attempts {
 		if !a.over() && (!ok || a.overdue.Before(at)) {
@@ -67,22 +71,29 @@ func (m *Monitor) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// launch starts the probes that are due, the longest waiting first, while
-// there are slots. Waiting for one is not failing, and a probe that waited is
-// one probe, however many waits have passed.
-func (m *Monitor) launch(now time.Time) {
-	for m.busy < m.slots {
-		e := m.due.first()
+// launch starts the probes of a lane that are due, the longest waiting first,
+// while there are slots. Waiting for one is not failing, and a probe that
+// waited is one probe, however many waits have passed. A start whose bound is
+// reached gets no more probe: it is judged.
+func (m *Monitor) launch(l *lane, now time.Time) {
+	for l.busy < l.slots {
+		e := l.due.first()
 		if e == nil || e.health.NextProbe.After(now) {
 			return
 		}
-		if m.attempts[e.ID] != nil {
+		switch {
+		case e.health.NextProbe.Equal(e.health.StartBound):
+			before := e.health
+			e.health = Expire(e.health, e.Settings)
+			m.schedule(e, now)
+			m.judged(e, before)
+		case m.attempts[e.ID] != nil:
 			// One that was abandoned has not ended yet: this one is skipped.
 			m.schedule(e, now)
 			e.show()
-			continue
+		default:
+			m.start(e, now)
 		}
-		m.start(e, now)
 	}
 }
 
@@ -93,14 +104,16 @@ func (m *Monitor) start(e *watched, now time.Time) {
 	m.unschedule(e)
 	e.show()
 	ctx, kill := context.WithCancel(context.Background())
+	timeout := AttemptTimeout(e.health, e.Settings, e.Started, now)
 	a := &attempt{
 		of: e, kill: kill, ended: make(chan struct{}), begun: now,
-		overdue: now.Add(SetupLimit).Add(e.Settings.Timeout).Add(KillLimit),
+		overdue: now.Add(SetupLimit).Add(timeout).Add(KillLimit),
 	}
 	m.attempts[e.ID] = a
-	m.busy++
+	e.lane.busy++
+	do := e.ask()
 	go func() {
-		r := e.Probe.Attempt(ctx, e.Settings.Timeout)
+		r := do(ctx, timeout)
 		close(a.ended)
 		select {
 		case m.results <- ended{a, r}:
@@ -116,14 +129,14 @@ func (m *Monitor) land(r ended, now time.Time) {
 	a.kill()
 	delete(m.attempts, e.ID)
 	if !a.stuck {
-		m.busy--
+		e.lane.busy--
 	}
 	if a.abandoned {
 		return
 	}
 	before := e.health
 	if !a.stuck {
-		e.health = Fold(e.health, e.Settings, e.Started, r.result)
+		m.fold(e, r.result)
 	}
 	m.schedule(e, now)
 	m.judged(e, before)
@@ -140,14 +153,14 @@ func (m *Monitor) writeOff(now time.Time) {
 		}
 		if !a.stuck {
 			a.stuck = true
-			m.busy--
+			a.of.lane.busy--
 			m.log.Warn("a probe cannot be killed", "task_id", a.of.TaskID, "container", short(a.of.ID), "begun", a.begun)
 		}
 		if a.abandoned {
 			continue
 		}
 		e, before := a.of, a.of.health
-		e.health = Fold(e.health, e.Settings, e.Started, Result{
+		m.fold(e, Result{
 			Start: a.begun, End: now, ExitCode: -1,
 			Output: fmt.Sprintf("Health check has not ended after %v and cannot be killed", now.Sub(a.begun).Round(time.Millisecond)),
 		})
@@ -160,44 +173,68 @@ func (m *Monitor) writeOff(now time.Time) {
 // wait for its end.
 func (a *attempt) over() bool { return a.abandoned && a.stuck }
 
-// judged shows a result that was folded in, and tells of a change of verdict.
+// fold judges a result.
+func (m *Monitor) fold(e *watched, r Result) {
+	e.health = Fold(e.health, e.Settings, e.Started, r)
+	if r.Control {
+		m.log.Debug("control probe of a health gate", "task_id", e.TaskID, "container", short(e.ID), "answered_by", string(e.health.Evidence.AnsweredBy))
+		return
+	}
+	m.metrics.probed(r)
+	if !r.Passed() {
+		m.log.Debug("probe failed", "task_id", e.TaskID, "container", short(e.ID),
+			"failing_streak", e.health.FailingStreak, "exit_code", r.ExitCode, "output", excerpt(r.Output))
+	}
+}
+
+// judged shows what became of a health, and tells of a change.
 func (m *Monitor) judged(e *watched, before Health) {
 	e.show()
-	last := e.health.Log[len(e.health.Log)-1]
-	m.metrics.probed(last)
-	if !last.Passed() {
-		m.log.Debug("probe failed", "task_id", e.TaskID, "container", short(e.ID),
-			"failing_streak", e.health.FailingStreak, "exit_code", last.ExitCode, "output", excerpt(last.Output))
-	}
-	if e.health.Status == before.Status {
+	h := e.health
+	last := h.Log[len(h.Log)-1]
+	if h.Status == before.Status && h.Unrouted == before.Unrouted && h.Condemned == before.Condemned {
 		return
 	}
 	t := Transition{
-		ID: e.ID, From: before.Status, To: e.health.Status,
-		Streak: e.health.FailingStreak, Retries: e.Settings.Retries, Last: last,
+		ID: e.ID, From: before.Status, To: h.Status,
+		Streak: h.FailingStreak, Retries: e.Settings.Retries, Last: last, Health: h,
 	}
-	level := slog.LevelInfo
-	if t.To == Unhealthy {
-		level = slog.LevelWarn
+	if t.From != t.To {
+		level := slog.LevelInfo
+		if t.To == Unhealthy {
+			level = slog.LevelWarn
+		}
+		m.log.Log(context.Background(), level, "health changed", "task_id", e.TaskID, "container", short(e.ID),
+			"from", t.From.String(), "to", t.To.String(), "failing_streak", t.Streak, "retries", t.Retries,
+			"exit_code", last.ExitCode, "output", excerpt(last.Output))
+		m.metrics.verdicts.WithLabelValues(t.To.String()).Inc()
 	}
-	m.log.Log(context.Background(), level, "health changed", "task_id", e.TaskID, "container", short(e.ID),
-		"from", t.From.String(), "to", t.To.String(), "failing_streak", t.Streak, "retries", t.Retries,
-		"exit_code", last.ExitCode, "output", excerpt(last.Output))
-	m.metrics.verdicts.WithLabelValues(t.To.String()).Inc()
+	if h.Condemned != before.Condemned && h.Condemned != "" && (t.From == t.To || h.FailingStreak < e.Settings.Retries) {
+		// Not what the line above says already.
+		m.log.Warn("container is to be replaced", "task_id", e.TaskID, "container", short(e.ID), "reason", h.Condemned)
+	}
 	if e.Changed != nil {
 		e.Changed(t)
 	}
 }
 
-// schedule makes the next probe due one wait from now.
+// schedule makes the next probe due one wait from now, or the judgment of a
+// start whose bound comes first. There is none for a gate that was not passed.
 func (m *Monitor) schedule(e *watched, now time.Time) {
+	if e.health.final {
+		m.unschedule(e)
+		return
+	}
 	e.health.NextProbe = now.Add(e.wait())
-	m.due.put(e)
+	if bound := e.health.StartBound; bound.After(now) && bound.Before(e.health.NextProbe) {
+		e.health.NextProbe = bound
+	}
+	e.lane.due.put(e)
 }
 
 // unschedule has no probe due.
 func (m *Monitor) unschedule(e *watched) {
-	m.due.take(e)
+	e.lane.due.take(e)
 	e.health.NextProbe = time.Time{}
 }
 

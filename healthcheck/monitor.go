@@ -14,7 +14,8 @@ import (
 
 // Options are what a Monitor works with; every field may be zero.
 type Options struct {
-	Slots      int                   // attempts at a time; 0 is DefaultSlots
+	Slots      int                   // attempts at a time that run a command; 0 is DefaultSlots
+	LightSlots int                   // attempts at a time of the other kinds; 0 is DefaultLightSlots
 	Logger     *slog.Logger          // nil is slog.Default()
 	Registerer prometheus.Registerer // nil registers no metrics
 }
@@ -26,7 +27,6 @@ type Options struct {
 // Its methods are safe for concurrent use, also before Run was called. All but
 // Remove and Pause return at once, also from within a Changed callback.
 type Monitor struct {
-	slots   int
 	log     *slog.Logger
 	metrics metrics
 
@@ -42,9 +42,26 @@ type Monitor struct {
 	left    error         // why Run's end was not clean; set before stopped is closed
 
 	// The loop's own.
-	due      queue
-	attempts map[string]*attempt // in flight, by container ID: never two of one container
-	busy     int                 // slots taken
+	execs, lights lane
+	attempts      map[string]*attempt // in flight, by container ID: never two of one container
+}
+
+// lane is a line of containers that wait for a probe, and the slots it leads to.
+type lane struct {
+	due   queue
+	slots int
+	busy  int // slots taken
+}
+
+// lanes are all there are.
+func (m *Monitor) lanes() [2]*lane { return [2]*lane{&m.execs, &m.lights} }
+
+// laneOf is the one for a kind of probe.
+func (m *Monitor) laneOf(k Kind) *lane {
+	if k == Exec {
+		return &m.execs
+	}
+	return &m.lights
 }
 
 // ended is an attempt's result on its way back to the loop.
@@ -56,7 +73,8 @@ type ended struct {
 // NewMonitor makes a monitor that watches nothing yet.
 func NewMonitor(o Options) *Monitor {
 	return &Monitor{
-		slots:    cmp.Or(max(o.Slots, 0), DefaultSlots),
+		execs:    lane{slots: cmp.Or(max(o.Slots, 0), DefaultSlots)},
+		lights:   lane{slots: cmp.Or(max(o.LightSlots, 0), DefaultLightSlots)},
 		log:      cmp.Or(o.Logger, slog.Default()),
 		metrics:  newMetrics(o.Registerer),
 		registry: make(map[string]*watched),
@@ -78,6 +96,7 @@ func (m *Monitor) Watch(w Watch) {
 		w.Started = now
 	}
 	e, old := newWatched(w, firstDue(w, now, m.adopted)), m.registry[w.ID]
+	e.lane = m.laneOf(w.Settings.Kind)
 	if w.Adopted {
 		m.adopted++
 	}
@@ -86,7 +105,7 @@ func (m *Monitor) Watch(w Watch) {
 		if old != nil {
 			m.shelve(old)
 		}
-		m.due.put(e)
+		e.lane.due.put(e)
 	})
 }
 

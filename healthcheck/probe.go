@@ -18,6 +18,16 @@ type Probe interface {
 	Attempt(ctx context.Context, timeout time.Duration) Result
 }
 
+// Gated is a Probe that knows what a gate asks. A gate of another Probe asks
+// what it asks otherwise, and never ends early.
+type Gated interface {
+	Probe
+	// AttemptGate is an attempt that passes by the gate's rule.
+	AttemptGate(ctx context.Context, timeout time.Duration) Result
+	// AttemptControl is a gate's control probe: it asks who answers.
+	AttemptControl(ctx context.Context, timeout time.Duration) Result
+}
+
 // Runner runs a command inside a task with the task's own environment,
 // working directory and user. It is the seam to the container runtime.
 type Runner interface {

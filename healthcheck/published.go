@@ -20,6 +20,27 @@ func TightenPublished(hc *container.HealthConfig) (applied string) {
 	if !HasProbe(hc) {
 		return ""
 	}
+	return tighten(hc, hc.Retries != 0)
+}
+
+// TightenSpec is TightenPublished of a spec whose container labels have a say:
+// a probe that labels name gets the tighter defaults too, in a Healthcheck
+// with an empty Test that is made where there is none; one whose profile has
+// timings of its own is left alone, and so are retries that a label gives.
+func TightenSpec(hc *container.HealthConfig, labels map[string]string) (tightened *container.HealthConfig, applied string) {
+	s, ok, _, err := FromSpec(hc, labels)
+	if err != nil || !ok || s.Profile != Docker && s.Profile != Gate {
+		return hc, ""
+	}
+	if hc == nil {
+		hc = &container.HealthConfig{}
+	}
+	_, unroute := labels[labelUnroute]
+	return hc, tighten(hc, hc.Retries != 0 || unroute)
+}
+
+// tighten fills in what is unset; retries tells whether those are set.
+func tighten(hc *container.HealthConfig, retries bool) (applied string) {
 	var names []string
 	if hc.Timeout == 0 {
 		hc.Timeout = PublishedTimeout
@@ -32,7 +53,7 @@ func TightenPublished(hc *container.HealthConfig) (applied string) {
 		hc.Interval = PublishedInterval
 		names = append([]string{fmt.Sprintf("interval=%v", hc.Interval)}, names...)
 	}
-	if hc.Retries == 0 {
+	if !retries {
 		hc.Retries = PublishedRetries
 		names = append(names, fmt.Sprintf("retries=%d", hc.Retries))
 	}

@@ -10,21 +10,72 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// Settings is a probe's effective settings: defaults resolved, nothing zero
-// that means something else.
+// Settings is a probe's effective settings: defaults and profile resolved,
+// nothing zero that means something else. The zero values of the fields after
+// StartInterval are Docker's semantics of a command.
 type Settings struct {
-	Argv          []string // what to run
+	Argv          []string // what to run, of kind Exec
 	Interval      time.Duration
 	Timeout       time.Duration
-	Retries       int
+	Retries       int // failures in a row until unhealthy, and so out of traffic
 	StartPeriod   time.Duration
 	StartInterval time.Duration // the wait while never yet healthy
+
+	Profile Profile // the preset they were made from
+	Kind    Kind
+	Path    string   // the request target of HTTP, or the status file of File
+	Port    uint16   // of HTTP and TCP; 0 is the service's first target port: see WithPort
+	Pass    Codes    // which status codes of HTTP pass
+	Header  []Header // what HTTP sends besides its own, by name
+
+	First        time.Duration // from the main process's start to the first probe; 0 is one wait, AtOnce none
+	FixedRate    bool          // waits run from the begin of a probe, not from its end
+	ReplaceAfter int           // failures in a row until it is to be replaced; 0 is Retries
+	StartLimit   time.Duration // from the first probe: without a pass until then it is to be replaced; 0 is no limit
+	Action       Action
 }
 
+// AtOnce is the Settings.First of a first probe with no wait before it.
+const AtOnce = time.Nanosecond
+
+// GatesRunning tells whether a task is RUNNING only once a probe has passed.
+// Without it a task is RUNNING, and served, from its start: what its probes
+// say is only shown.
+func (s Settings) GatesRunning() bool { return s.Action != None }
+
+// WithPort fills in the port of a probe that names none: first is the first
+// target port of the service, 0 where it has none. err is a *FieldError.
+func (s Settings) WithPort(first uint16) (Settings, error) {
+	if s.Kind != HTTP || s.Port != 0 {
+		return s, nil
+	}
+	if first == 0 {
+		return s, &FieldError{labelPort, "is needed: the service publishes no port whose target could be asked"}
+	}
+	s.Port = first
+	return s, nil
+}
+
+// Shown is what inspect shows of a healthcheck, which may be nil: the settings
+// in effect in place of what was left unset.
+func (s Settings) Shown(hc *container.HealthConfig) *container.HealthConfig {
+	shown := &container.HealthConfig{
+		Interval: s.Interval, Timeout: s.Timeout, Retries: s.Retries,
+		StartPeriod: s.StartPeriod, StartInterval: s.StartInterval,
+	}
+	if hc != nil {
+		shown.Test = hc.Test
+	}
+	return shown
+}
+
+// replaceAfter is how many failures in a row condemn.
+func (s Settings) replaceAfter() int { return max(s.ReplaceAfter, s.Retries) }
+
 // FieldError is a healthcheck that cannot be meant, by the name of the field
-// in Docker's API. It is an invalid argument (errdefs; HTTP 400).
+// in Docker's API or of the label. It is an invalid argument (errdefs; HTTP 400).
 type FieldError struct {
-	Field   string // "Interval"
+	Field   string // "Interval", "satl.health.http"
 	Problem string // "must be 0 or >= 1ms, not -1ns"
 }
 
@@ -35,24 +86,56 @@ func (e *FieldError) Error() string {
 // InvalidParameter marks the error for errdefs.IsInvalidArgument.
 func (e *FieldError) InvalidParameter() {}
 
-// FromConfig resolves a spec's healthcheck. ok is false where it asks for no
-// probe: nil, an empty Test, NONE, Docker's marker [""] for "as the image
-// says" (an image's HEALTHCHECK is not inherited here), or an unknown kind.
-// warnings are for whoever wrote the spec. err is a *FieldError.
-//
-// Rules: spec/healthchecks.txt, "Defining one" and "How a probe is judged".
+// FromConfig resolves a healthcheck that comes without labels: FromSpec.
 func FromConfig(hc *container.HealthConfig) (s Settings, ok bool, warnings []string, err error) {
+	return FromSpec(hc, nil)
+}
+
+// FromSpec resolves a spec's healthcheck and its container labels; those that
+// do not begin with "satl.health." are none of its business. ok is false where
+// they ask for no probe: no satl.health.http, .tcp or .file, and no Healthcheck
+// or one whose Test is empty, NONE, Docker's marker [""] for "as the image
+// says" (an image's HEALTHCHECK is not inherited here), or of an unknown kind;
+// or the profile off. warnings are for whoever wrote the spec. err is a
+// *FieldError.
+//
+// Rules: spec/healthchecks.txt, "Defining one" and "How a probe is judged";
+// DESIGN.md section 7.
+func FromSpec(hc *container.HealthConfig, labels map[string]string) (s Settings, ok bool, warnings []string, err error) {
+	l, err := parseLabels(labels)
+	if err != nil {
+		return Settings{}, false, nil, err
+	}
 	if hc == nil {
-		return Settings{}, false, nil, nil
+		hc = &container.HealthConfig{}
 	}
 	if err := validate(hc); err != nil {
 		return Settings{}, false, nil, err
 	}
 	argv, warnings, err := command(hc)
-	if err != nil || argv == nil {
+	if err != nil {
 		return Settings{}, false, warnings, err
 	}
-	return resolve(hc, argv), true, warnings, nil
+	switch named := l.kindLabel != ""; {
+	case named && argv != nil:
+		return Settings{}, false, nil, &FieldError{"Test", fmt.Sprintf("contradicts %s: a task has one probe", l.kindLabel)}
+	case named && len(hc.Test) > 0 && hc.Test[0] == "NONE":
+		return Settings{}, false, nil, &FieldError{"Test", fmt.Sprintf("is NONE, which contradicts %s", l.kindLabel)}
+	case named:
+		warnings = nil // they say that there is no probe
+	case argv == nil && l.any != "" && l.profile != Off:
+		return Settings{}, false, nil, &FieldError{l.any, fmt.Sprintf("needs a probe: a Test, %s, %s or %s", labelHTTP, labelTCP, labelFile)}
+	case argv == nil:
+		return Settings{}, false, warnings, nil
+	}
+	if l.profile == Off && l.kind != TCP {
+		return Settings{}, false, append(warnings, fmt.Sprintf("%s is off: no probe is run", labelProfile)), nil
+	}
+	s, err = l.settings(hc, argv)
+	if err != nil {
+		return Settings{}, false, nil, err
+	}
+	return s, true, warnings, nil
 }
 
 // HasProbe tells whether the healthcheck asks for a probe that can be run.
@@ -61,20 +144,13 @@ func HasProbe(hc *container.HealthConfig) bool {
 	return ok && err == nil
 }
 
-// resolve fills in the defaults of a valid healthcheck.
-func resolve(hc *container.HealthConfig, argv []string) Settings {
-	s := Settings{
-		Argv:          argv,
-		Interval:      orDefault(hc.Interval, DefaultInterval),
-		Timeout:       orDefault(hc.Timeout, DefaultTimeout),
-		Retries:       orDefault(hc.Retries, DefaultRetries),
-		StartPeriod:   orDefault(hc.StartPeriod, DefaultStartPeriod),
-		StartInterval: hc.StartInterval,
-	}
-	if s.StartInterval == 0 {
-		s.StartInterval = min(s.Interval, MaxStartInterval)
-	}
-	return s
+// fill gives the settings the values of a valid healthcheck, defaults filled in.
+func (s *Settings) fill(hc *container.HealthConfig) {
+	s.Interval = orDefault(hc.Interval, DefaultInterval)
+	s.Timeout = orDefault(hc.Timeout, DefaultTimeout)
+	s.Retries = orDefault(hc.Retries, DefaultRetries)
+	s.StartPeriod = orDefault(hc.StartPeriod, DefaultStartPeriod)
+	s.StartInterval = orDefault(hc.StartInterval, min(s.Interval, MaxStartInterval))
 }
 
 func orDefault[T int | time.Duration](value, unset T) T {

@@ -84,17 +84,17 @@ func TestFromConfigNumbers(t *testing.T) {
 		field, text string
 	}{
 		{"zeros are defaults", container.HealthConfig{},
-			Settings{nil, 30 * sec, 30 * sec, 3, 0, 5 * sec}, "", ""},
+			docker(30*sec, 30*sec, 3, 0, 5*sec), "", ""},
 		{"explicit", container.HealthConfig{Interval: 10 * sec, Timeout: 2 * sec, Retries: 1, StartPeriod: 30 * sec, StartInterval: sec},
-			Settings{nil, 10 * sec, 2 * sec, 1, 30 * sec, sec}, "", ""},
+			docker(10*sec, 2*sec, 1, 30*sec, sec), "", ""},
 		{"a short interval is never slowed down", container.HealthConfig{Interval: 2 * sec},
-			Settings{nil, 2 * sec, 30 * sec, 3, 0, 2 * sec}, "", ""},
+			docker(2*sec, 30*sec, 3, 0, 2*sec), "", ""},
 		{"StartInterval without StartPeriod counts (verdict-1)", container.HealthConfig{StartInterval: sec},
-			Settings{nil, 30 * sec, 30 * sec, 3, 0, sec}, "", ""},
+			docker(30*sec, 30*sec, 3, 0, sec), "", ""},
 		{"StartInterval above the interval is as asked for", container.HealthConfig{Interval: sec, StartInterval: 9 * sec},
-			Settings{nil, sec, 30 * sec, 3, 0, 9 * sec}, "", ""},
+			docker(sec, 30*sec, 3, 0, 9*sec), "", ""},
 		{"1 ms", container.HealthConfig{Interval: time.Millisecond},
-			Settings{nil, time.Millisecond, 30 * sec, 3, 0, time.Millisecond}, "", ""},
+			docker(time.Millisecond, 30*sec, 3, 0, time.Millisecond), "", ""},
 		{"0.5 ms", container.HealthConfig{Interval: 500000}, Settings{}, "Interval", bad},
 		{"T=-1", container.HealthConfig{Timeout: -1}, Settings{}, "Timeout", bad},
 		{"SP=1", container.HealthConfig{StartPeriod: 1}, Settings{}, "StartPeriod", bad},
@@ -117,6 +117,11 @@ func TestFromConfigNumbers(t *testing.T) {
 			checkField(t, err, c.field, c.text)
 		})
 	}
+}
+
+// docker are settings of Docker's semantics, of a command to be filled in.
+func docker(interval, timeout time.Duration, retries int, startPeriod, startInterval time.Duration) Settings {
+	return Settings{Interval: interval, Timeout: timeout, Retries: retries, StartPeriod: startPeriod, StartInterval: startInterval}
 }
 
 func FuzzFromConfig(f *testing.F) {

@@ -24,6 +24,8 @@ func (h Health) Progress(retries int) string {
 		return h.Status.String()
 	case len(h.Log) == 0:
 		return "starting (health: not probed yet)"
+	case !h.StartBound.IsZero():
+		return fmt.Sprintf("starting (health: not passed yet, last %s)", h.Evidence.ProbeSequence[len(h.Evidence.ProbeSequence)-1].Result)
 	case h.FailingStreak == 0:
 		return "starting (health: failures not counted, inside the start period)"
 	}
@@ -32,15 +34,14 @@ func (h Health) Progress(retries int) string {
 
 // Reason says on one line of ASCII why the container was found unhealthy, for
 // Status.Err: the failed count, the last exit code, and the first ReasonOutput
-// bytes of what the last probe printed.
+// bytes of what the last probe printed. It is Health.Condemned where that is set.
 //
 //	unhealthy: 3/3 probes failed, last exit code 1: connection refused
 func (t Transition) Reason() string {
-	reason := fmt.Sprintf("%v: %d/%d probes failed, last exit code %d", t.To, t.Streak, t.Retries, t.Last.ExitCode)
-	if out := excerpt(t.Last.Output); out != "" {
-		reason += ": " + out
+	if t.Health.Condemned != "" {
+		return t.Health.Condemned
 	}
-	return reason
+	return fmt.Sprintf("%v: %d/%d probes failed, %s", t.To, t.Streak, t.Retries, t.Last.words())
 }
 
 // excerpt is the head of a probe's output as one line of ASCII: what cannot be

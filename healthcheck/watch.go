@@ -10,14 +10,18 @@ import (
 
 // Watch is one container to probe.
 type Watch struct {
-	ID       string    // container ID, key of the registry
-	TaskID   string    // for the log lines
-	Started  time.Time // when the main process started: StartPeriod and the first wait run from here
-	Adopted  bool      // taken over from an earlier daemon: first probes are spread over one wait from now
+	ID      string    // container ID, key of the registry
+	TaskID  string    // for the log lines
+	Started time.Time // when the main process started: StartPeriod and the first wait run from here
+	Adopted bool      // taken over from an earlier daemon: first probes are spread over one wait from now
+	// What an earlier daemon knew of an adopted container.
+	Proved   bool // it has passed: the rules for a start hold no more
+	Unrouted bool // it is out of traffic, and stays so until it passes
 	Settings Settings
 	Probe    Probe
-	// Changed is called by the monitor's loop at each change of verdict, in
-	// order, and must not block; it is never called after Remove returned.
+	// Changed is called by the monitor's loop at each change of Status,
+	// Unrouted or Condemned, in order, and must not block; it is never called
+	// after Remove returned.
 	Changed func(Transition)
 }
 
@@ -28,7 +32,8 @@ type watched struct {
 	Watch
 	health Health
 	paused bool
-	index  int // place in the queue of due probes, -1 when not in it
+	lane   *lane
+	index  int // place in the lane's queue, -1 when not in it
 
 	shown atomic.Pointer[Health] // what readers see
 }
@@ -37,6 +42,13 @@ type watched struct {
 func newWatched(w Watch, first time.Time) *watched {
 	e := &watched{Watch: w, index: -1}
 	e.health = Health{Log: []Result{}, NextProbe: first}
+	e.health.Evidence.ProbeSequence, e.health.Evidence.AnsweredBy = []Run{}, Unknown
+	if w.Adopted {
+		e.health.proved, e.health.Unrouted = w.Proved, w.Unrouted
+		if asked := w.Started.Add(NextDelay(Health{}, w.Settings)); !w.Proved && asked.Before(first) {
+			e.health.FirstProbe = asked // an earlier daemon's: a limit on the start is not longer for it
+		}
+	}
 	e.show()
 	return e
 }
@@ -48,7 +60,24 @@ func (e *watched) show() {
 }
 
 // wait is the time from the end of a probe to the next.
-func (e *watched) wait() time.Duration { return NextDelay(e.health, e.Settings) }
+func (e *watched) wait() time.Duration {
+	if e.health.controlDue {
+		return 0
+	}
+	return NextDelay(e.health, e.Settings)
+}
+
+// ask is what the next attempt does.
+func (e *watched) ask() func(ctx context.Context, timeout time.Duration) Result {
+	switch gated, ok := e.Probe.(Gated); {
+	case !ok || !e.health.inGate(e.Settings):
+		return e.Probe.Attempt
+	case e.health.controlDue:
+		return gated.AttemptControl
+	default:
+		return gated.AttemptGate
+	}
+}
 
 // attempt is one probe in flight. It belongs to the loop; only ended is seen
 // by others.
@@ -62,18 +91,25 @@ type attempt struct {
 	stuck     bool      // it is overdue: judged, its slot given back
 }
 
-// firstDue is when a container is probed first: one wait after its main
-// process started, and never later than one wait from now, should the clock
-// have been set back. The nth adopted one is due within one wait from now.
+// firstDue is when a container is probed first: one wait (or Settings.First)
+// after its main process started, and never later than that from now, should
+// the clock have been set back. The nth adopted one is due within one wait
+// from now, unless an earlier daemon would not have probed it yet either.
 func firstDue(w Watch, now time.Time, nth uint64) time.Time {
 	wait := NextDelay(Health{}, w.Settings)
-	if w.Adopted {
-		return now.Add(time.Duration(float64(wait) * (1 - radicalInverse(nth))))
+	first := w.Started.Add(wait)
+	if latest := now.Add(wait); first.After(latest) {
+		first = latest
 	}
-	if first := w.Started.Add(wait); first.Before(now.Add(wait)) {
+	if !w.Adopted {
 		return first
 	}
-	return now.Add(wait)
+	spread := max(w.Settings.StartInterval, MinDuration)
+	due := now.Add(time.Duration(float64(spread) * (1 - radicalInverse(nth))))
+	if w.Settings.First != 0 && !w.Proved && first.After(due) {
+		return first
+	}
+	return due
 }
 
 // radicalInverse is the n-th point of the van der Corput sequence to base 5,
