@@ -8,11 +8,14 @@ import (
 	"path/filepath"
 )
 
-// writeFile replaces path by data so that a crash at any moment leaves the old
-// content or the new one: a temporary file in tmpDir (on the same file
-// system, swept by Open), fsync, rename, fsync of the directory.
-func writeFile(tmpDir, path string, data []byte) (err error) {
-	f, err := os.CreateTemp(tmpDir, "file-")
+// unfinishedSuffix is of the file beside another that is about to replace it.
+const unfinishedSuffix = ".new"
+
+// writeFile replaces path by data so that a crash or a power cut at any moment
+// leaves the old content or the new one: a temporary file beside it, fsync,
+// rename, fsync of the directory. Calls for one path do not overlap.
+func writeFile(path string, data []byte) (err error) {
+	f, err := os.OpenFile(path+unfinishedSuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}

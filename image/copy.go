@@ -22,9 +22,13 @@ type copier struct{}
 
 const unfinishedName = "rootfs.new"
 
-func (copier) kind() string                          { return "copy" }
-func (copier) names() []string                       { return []string{rootName, unfinishedName} }
-func (copier) unmount(context.Context, string) error { return nil }
+func (copier) kind() string                               { return "copy" }
+func (copier) unmount(context.Context, string) error      { return nil }
+func (copier) kept(context.Context) (int64, error)        { return 0, nil }
+func (copier) sweep(context.Context, func() needed) error { return nil }
+func (copier) remove(_ context.Context, dir string) error {
+	return removeAll(dir, rootName, unfinishedName)
+}
 
 // mounted: whether a container runs in a copy cannot be seen from here, so it
 // counts as in use while it exists.
@@ -33,7 +37,7 @@ func (copier) mounted(dir string) bool {
 	return err == nil
 }
 
-func (c copier) mount(ctx context.Context, dir string, layers []string) error {
+func (c copier) mount(ctx context.Context, dir string, layers []tree) error {
 	if c.mounted(dir) {
 		return nil
 	}
@@ -45,21 +49,21 @@ func (c copier) mount(ctx context.Context, dir string, layers []string) error {
 		return err
 	}
 	for _, l := range layers {
-		if err := copyLayer(ctx, l, fresh); err != nil {
-			return fmt.Errorf("copying layer %s: %w", l, err)
+		if err := copyLayer(ctx, l.dir, fresh); err != nil {
+			return fmt.Errorf("copying layer %s: %w", l.diffID, err)
 		}
 	}
 	return os.Rename(fresh, filepath.Join(dir, rootName))
 }
 
 // usage counts the files whose size or time differs from the layers'.
-func (copier) usage(dir string, layers []string) (int64, error) {
+func (copier) usage(_ context.Context, dir string, layers []tree) (int64, error) {
 	root := filepath.Join(dir, rootName)
 	return treeSize(root, func(path string, st *unix.Stat_t) bool {
 		rel := strings.TrimPrefix(path, root)
 		for _, l := range layers {
 			var was unix.Stat_t
-			if unix.Lstat(filepath.Join(l, rel), &was) == nil && was.Size == st.Size && was.Mtim == st.Mtim {
+			if unix.Lstat(filepath.Join(l.dir, rel), &was) == nil && was.Size == st.Size && was.Mtim == st.Mtim {
 				return false
 			}
 		}

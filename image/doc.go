@@ -10,5 +10,7 @@
 // that no image and no container needs. It decides nothing about who runs,
 // and never deletes what is mounted somewhere (RemoveTree).
 //
-// Roots are overlay mounts on Linux and full copies elsewhere: see rootMaker.
+// Roots are overlay mounts on Linux, clones of ZFS datasets on a FreeBSD host
+// that has one for them, and full copies elsewhere: see rootMaker. Of datasets
+// it owns layers and containers below the root dataset, and touches no other.
 package image

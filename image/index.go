@@ -4,6 +4,7 @@ package image
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,10 +51,15 @@ func (x index) encode() ([]byte, error) {
 	}, "", "\t")
 }
 
+// decodeIndex reads an index. One that is of no index at all is a damageError;
+// one of a later program is not.
 func decodeIndex(data []byte) (index, error) {
 	var f indexFormat
 	if err := json.Unmarshal(data, &f); err != nil {
-		return index{}, err
+		return index{}, &damageError{err}
+	}
+	if f.Version == 0 {
+		return index{}, &damageError{errors.New("it has no version")}
 	}
 	if f.Version != indexVersion {
 		return index{}, fmt.Errorf("version %d is not known to this program (it knows %d)", f.Version, indexVersion)
@@ -61,7 +67,7 @@ func decodeIndex(data []byte) (index, error) {
 	x := newIndex()
 	for _, id := range f.Images {
 		if !isID(id) { // it is part of a file's name
-			return index{}, fmt.Errorf("%q is no image ID", id)
+			return index{}, &damageError{fmt.Errorf("%q is no image ID", id)}
 		}
 		x.Images[id] = true
 	}

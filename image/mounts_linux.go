@@ -11,11 +11,16 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"satld/platform"
 )
 
 // mountsBelow lists the mount points at or below path, which is absolute and
 // free of symbolic links, in this process's mount namespace.
 func mountsBelow(path string) ([]string, error) {
+	if platform.OS == "freebsd" {
+		return toolMountsBelow(runTool, path)
+	}
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
@@ -68,6 +73,9 @@ func openSameDevice(fd int, base string) (int, error) {
 // clearMounts takes off what a crashed probe left mounted below dir, where
 // nothing else is ever mounted.
 func clearMounts(dir string) error {
+	if platform.OS == "freebsd" {
+		return unmountBelow(runTool, dir)
+	}
 	mounts, err := mountsBelow(dir)
 	if err != nil {
 		return err

@@ -18,12 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newRootMaker is the overlay where the state directory's file system can
-// carry one, and the full copy otherwise.
-func newRootMaker(s *Store, useCopy bool) (rootMaker, error) {
-	if useCopy {
-		return copier{}, nil
-	}
+// newOverlay is the overlay where the state directory's file system can carry
+// one, and the full copy otherwise.
+func newOverlay(s *Store) (rootMaker, error) {
 	o := overlay{log: s.log}
 	if err := o.probe(s.path("tmp")); err != nil {
 		s.log.Warn("overlay mounts do not work here; every container gets a full copy of its image", "dir", s.dir, "error", err)
@@ -49,8 +46,13 @@ const (
 	emptyName = "l/empty" // below an image without layers
 )
 
-func (overlay) kind() string    { return "overlay" }
-func (overlay) names() []string { return []string{rootName, upperName, workName, linksName} }
+// overlayNames are what a root has in its container's directory.
+var overlayNames = []string{rootName, upperName, workName, linksName}
+
+func (overlay) kind() string                               { return "overlay" }
+func (overlay) kept(context.Context) (int64, error)        { return 0, nil }
+func (overlay) sweep(context.Context, func() needed) error { return nil }
+func (overlay) remove(_ context.Context, dir string) error { return removeAll(dir, overlayNames...) }
 
 // probe tries an overlay, with the kinds of files that layers need, below tmp.
 func (o overlay) probe(tmp string) error {
@@ -61,16 +63,16 @@ func (o overlay) probe(tmp string) error {
 	layer := filepath.Join(dir, "layer")
 	err = errors.Join(os.Mkdir(layer, 0o755), setOpaque(layer), mknodat(unix.AT_FDCWD, filepath.Join(layer, "gone"), unix.S_IFCHR, 0, 0))
 	if err == nil {
-		err = o.mount(context.Background(), dir, []string{layer})
+		err = o.mount(context.Background(), dir, []tree{{dir: layer}})
 	}
 	return errors.Join(err, o.unmount(context.Background(), dir), RemoveTree(dir))
 }
 
-func (o overlay) mount(_ context.Context, dir string, layers []string) error {
+func (o overlay) mount(_ context.Context, dir string, layers []tree) error {
 	if o.mounted(dir) {
 		return nil
 	}
-	for _, name := range o.names() {
+	for _, name := range overlayNames {
 		if err := makeDir(filepath.Join(dir, name), name == rootName || name == upperName); err != nil {
 			return err
 		}
@@ -109,14 +111,14 @@ func makeDir(path string, isOpen bool) error {
 
 // linkLayers has the links to the layers in dir and returns their names, the
 // uppermost layer first.
-func linkLayers(dir string, layers []string) ([]string, error) {
+func linkLayers(dir string, layers []tree) ([]string, error) {
 	if len(layers) == 0 {
 		return []string{emptyName}, makeDir(filepath.Join(dir, emptyName), true)
 	}
 	var names []string
 	for i, l := range layers {
 		name := linksName + "/" + strconv.Itoa(i)
-		target, err := filepath.Rel(filepath.Join(dir, linksName), l)
+		target, err := filepath.Rel(filepath.Join(dir, linksName), l.dir)
 		if err != nil {
 			return nil, err
 		}
@@ -217,6 +219,6 @@ func (o overlay) detach(root string) error {
 	return nil
 }
 
-func (overlay) usage(dir string, _ []string) (int64, error) {
+func (overlay) usage(_ context.Context, dir string, _ []tree) (int64, error) {
 	return treeSize(filepath.Join(dir, upperName), nil)
 }

@@ -8,12 +8,14 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"satld/platform"
 )
 
 // systems are the operating systems whose images run here, the preferred
 // first. FreeBSD runs Linux binaries as well.
 func systems() []string {
-	if runtime.GOOS == "freebsd" {
+	if platform.OS == "freebsd" {
 		return []string{"freebsd", "linux"}
 	}
 	return []string{"linux"}
@@ -47,5 +49,5 @@ func runsHere(c v1.ConfigFile) error {
 	if c.OS == "" || slices.Contains(systems(), c.OS) {
 		return nil
 	}
-	return errInvalid("cannot load %s image on %s", c.OS, runtime.GOOS)
+	return errInvalid("cannot load %s image on %s", c.OS, platform.OS)
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,8 +18,8 @@ import (
 // path, having deleted nothing; during, no directory is entered that is on
 // another device or, on Linux, behind any mount, a bind mount of the same
 // device included. Symbolic links are deleted, not followed. A path that does
-// not exist is no error. A refusal is errdefs.ErrFailedPrecondition and worth
-// another try once the mounts are gone.
+// not exist is no error. A refusal is a BusyError, and worth another try once
+// the mounts are gone.
 //
 // path has to be absolute and clean and at least two levels deep: an empty
 // name from a mistaken caller must not come to mean the working directory.
@@ -51,9 +50,18 @@ func RemoveTree(path string) error {
 	return removeAt(dir, filepath.Base(path))
 }
 
+// removeAll deletes what dir has under these names.
+func removeAll(dir string, names ...string) error {
+	for _, name := range names {
+		if err := RemoveTree(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func errMounted(path string, mounts []string) error {
-	return errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf(
-		"refusing to delete %s: still mounted there: %s", path, strings.Join(mounts, ", ")))
+	return &BusyError{What: path, Mounts: mounts}
 }
 
 // removeAt deletes the entry base of parent.

@@ -22,7 +22,7 @@ func (s *Store) keepReserve() {
 	}
 	data := make([]byte, reserveSize)
 	rand.Read(data)
-	if err := writeFile(s.path("tmp"), s.path("reserve"), data); err != nil {
+	if err := writeFile(s.path("reserve"), data); err != nil {
 		s.log.Warn("no space is kept for removing images on a full disk", "error", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // restore reads the state and sweeps what it does not name.
-func (s *Store) restore(useCopy bool) error {
+func (s *Store) restore(cfg Config) error {
 	if err := clearMounts(s.path("tmp")); err != nil {
 		return err
 	}
@@ -21,16 +21,11 @@ func (s *Store) restore(useCopy bool) error {
 		return err
 	}
 	var err error
-	if s.roots, err = newRootMaker(s, useCopy); err != nil {
+	if s.roots, err = newRootMaker(s, cfg); err != nil {
 		return err
 	}
-	s.index = newIndex()
-	data, err := os.ReadFile(s.path("index.json"))
-	if err == nil {
-		s.index, err = decodeIndex(data)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("reading index.json: %w", err)
+	if err := s.restoreIndex(); err != nil {
+		return err
 	}
 	if err := s.restoreLayers(); err != nil {
 		return err
@@ -50,6 +45,62 @@ func (s *Store) restore(useCopy bool) error {
 	s.collect()
 	s.keepReserve()
 	return nil
+}
+
+// indexName is the file that decides which images there are; the one before
+// its last change stays beside it.
+const (
+	indexName    = "index.json"
+	oldIndexName = "index.json.old"
+)
+
+// restoreIndex reads the index. One that is damaged is set aside, and made
+// again of the one before it and of the images whose configs are there.
+func (s *Store) restoreIndex() error {
+	var err error
+	s.index, err = readIndex(s.path(indexName))
+	if errors.Is(err, os.ErrNotExist) {
+		s.index = newIndex()
+		return nil
+	}
+	damage := new(damageError)
+	if !errors.As(err, &damage) {
+		return err
+	}
+	aside := s.path(indexName + ".damaged")
+	if err := os.Rename(s.path(indexName), aside); err != nil {
+		return fmt.Errorf("setting the damaged %s aside: %w", indexName, err)
+	}
+	before, err := readIndex(s.path(oldIndexName))
+	if err != nil {
+		before = newIndex() // then there are no names
+	}
+	configs, err := os.ReadDir(s.path("configs"))
+	if err != nil {
+		return err
+	}
+	for _, c := range configs {
+		if id := "sha256:" + c.Name(); isID(id) {
+			before = before.add(id, nil, nil)
+		}
+	}
+	s.log.Error("the index of images is damaged: it is made again, without what was last tagged or untagged",
+		"images", len(before.Images), "names", len(before.Tags), "set_aside", aside, "error", damage)
+	return s.update(func(index) (index, error) { return before, nil })
+}
+
+// damageError is a file whose content is not what was written.
+type damageError struct{ err error }
+
+func (e *damageError) Error() string { return e.err.Error() }
+func (e *damageError) Unwrap() error { return e.err }
+
+func readIndex(path string) (index, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return index{}, fmt.Errorf("reading %s: %w", filepath.Base(path), err)
+	}
+	return decodeIndex(data)
 }
 
 // emptyDir deletes what is in dir.
@@ -107,20 +158,41 @@ func (s *Store) restoreContainers() error {
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 			// Somebody else's; or ours, empty, of a crash beside the record's
 			// first or last moment. Only an empty directory can go this way.
+			unix.Unlink(filepath.Join(s.containerDir(d.Name()), containerMeta+unfinishedSuffix))
 			unix.Rmdir(s.containerDir(d.Name()))
 			continue
 		}
-		var c container
-		if err == nil {
-			err = json.Unmarshal(data, &c)
-		}
 		if err != nil {
 			return fmt.Errorf("reading which image container %s uses: %w", d.Name(), err)
+		}
+		c, err := parseContainer(data)
+		switch {
+		case err != nil:
+			s.log.Error("which image a container uses is not known, its record is damaged: its next start writes it again, and keeps the root",
+				"container", d.Name(), "error", err)
+			c = container{damaged: true}
+		case c.Kind != s.roots.kind():
+			s.log.Warn("a container has a root of another kind than this host makes now: it can be removed, and not started",
+				"container", d.Name(), "kind", c.Kind, "made_now", s.roots.kind())
 		}
 		c.mounted = s.roots.mounted(s.containerDir(d.Name()))
 		s.mounts[d.Name()] = c
 	}
 	return nil
+}
+
+// parseContainer reads a container's record.
+func parseContainer(data []byte) (container, error) {
+	var c container
+	if err := json.Unmarshal(data, &c); err != nil {
+		return container{}, err
+	}
+	for _, id := range append([]string{c.Image}, c.Layers...) {
+		if !isID(id) { // it is part of a file's name
+			return container{}, fmt.Errorf("%q is no digest", id)
+		}
+	}
+	return c, nil
 }
 
 func (s *Store) restoreImage(id string) error {

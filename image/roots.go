@@ -16,6 +16,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"satld/platform"
 )
 
 // A container's directory is StateDir/containers/<ID>. This package's names in
@@ -35,24 +37,55 @@ type container struct {
 	Kind   string   `json:"kind"`   // of rootMaker
 
 	mounted bool
+	damaged bool // its record cannot be read: nothing else of it is known
 }
 
 // rootMaker makes roots of layers. Calls for one container never overlap.
 type rootMaker interface {
 	// kind names it in image.json: the root of one cannot be taken over by another.
 	kind() string
-	// mount has a root at dir/rootfs, of the layers' directories, lowest
-	// first. If there is one it is kept, with its changes.
-	mount(ctx context.Context, dir string, layers []string) error
+	// mount has a root at dir/rootfs, of the layers, lowest first. If there is
+	// one it is kept, with its changes.
+	mount(ctx context.Context, dir string, layers []tree) error
 	// unmount undoes the mount and keeps the changes.
 	unmount(ctx context.Context, dir string) error
 	// mounted tells whether there is something for unmount to do, or a
 	// container could be running in it.
 	mounted(dir string) bool
-	// names are what it makes in dir.
-	names() []string
-	// usage is the bytes of regular files that differ from the layers.
-	usage(dir string, layers []string) (int64, error)
+	// remove deletes the root, which is unmounted, and all that was made for it.
+	remove(ctx context.Context, dir string) error
+	// usage is the bytes of the root's own: what differs from the layers.
+	usage(ctx context.Context, dir string, layers []tree) (int64, error)
+	// kept is the bytes that it keeps of layers beside their directories.
+	kept(ctx context.Context) (int64, error)
+	// sweep deletes what it keeps of layers, and roots without a record, that
+	// nobody needs. needed is asked again before each thing goes.
+	sweep(ctx context.Context, needed func() needed) error
+}
+
+// tree is an unpacked layer.
+type tree struct {
+	diffID string
+	dir    string // of its files
+}
+
+// needed is what must stay.
+type needed struct {
+	chains     map[string]bool // chain IDs of stacks of layers
+	containers map[string]bool
+}
+
+// newRootMaker picks how roots are made here.
+func newRootMaker(s *Store, c Config) (rootMaker, error) {
+	switch {
+	case c.Copy:
+		return copier{}, nil
+	case c.tools != nil:
+		return newJailRoots(s, c.ZFSRoot, c.tools)
+	case platform.OS == "freebsd":
+		return newJailRoots(s, c.ZFSRoot, runTool)
+	}
+	return newOverlay(s)
 }
 
 var containerID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
@@ -71,15 +104,18 @@ func (s *Store) Mount(ctx context.Context, imageID, id string) (string, error) {
 	}
 	defer unlock()
 
-	c, isNew, err := s.claim(imageID, id)
+	c, was, err := s.claim(imageID, id)
 	if err != nil {
 		return "", err
 	}
 	dir := s.containerDir(id)
-	if err := s.makeRoot(ctx, dir, c, isNew); err != nil {
+	if err := s.makeRoot(ctx, dir, c, was != recorded); err != nil {
 		err = fmt.Errorf("mounting root of container %s: %w", id, err)
-		if isNew {
+		switch was {
+		case absent:
 			err = errors.Join(err, s.discard(context.WithoutCancel(ctx), id))
+		case damaged:
+			s.setDamaged(id)
 		}
 		return "", err
 	}
@@ -87,31 +123,44 @@ func (s *Store) Mount(ctx context.Context, imageID, id string) (string, error) {
 	return filepath.Join(dir, rootName), nil
 }
 
+// found is what claim came upon.
+type found int
+
+const (
+	absent found = iota
+	recorded
+	damaged // there is a root and no record of it that can be read
+)
+
 // claim finds the container's record, or makes it in memory; from then on its
 // layers are in use.
-func (s *Store) claim(imageID, id string) (c container, isNew bool, err error) {
+func (s *Store) claim(imageID, id string) (c container, was found, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c, ok := s.mounts[id]; ok {
+	c, ok := s.mounts[id]
+	if ok && !c.damaged {
 		if c.Image != imageID {
-			return c, false, errConflict("container %s has a root of image %s, not of %s", id, shortID(c.Image), shortID(imageID))
+			return c, recorded, errConflict("container %s has a root of image %s, not of %s", id, shortID(c.Image), shortID(imageID))
 		}
 		if c.Kind != s.roots.kind() {
-			return c, false, errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf(
+			return c, recorded, errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf(
 				"container %s has a root of kind %q; this host makes %q", id, c.Kind, s.roots.kind()))
 		}
-		return c, false, nil
+		return c, recorded, nil
+	}
+	if ok {
+		was = damaged
 	}
 	if !s.index.Images[imageID] {
-		return container{}, false, errNotFound("No such image: %s", imageID)
+		return container{}, was, errNotFound("No such image: %s", imageID)
 	}
 	c = container{Image: imageID, Layers: s.configs[imageID].layerIDs(), Kind: s.roots.kind()}
 	s.mounts[id] = c
-	return c, true, nil
+	return c, was, nil
 }
 
-func (s *Store) makeRoot(ctx context.Context, dir string, c container, isNew bool) error {
-	if isNew {
+func (s *Store) makeRoot(ctx context.Context, dir string, c container, unwritten bool) error {
+	if unwritten {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return err
 		}
@@ -119,24 +168,24 @@ func (s *Store) makeRoot(ctx context.Context, dir string, c container, isNew boo
 		if err != nil {
 			return err
 		}
-		if err := writeFile(s.path("tmp"), filepath.Join(dir, containerMeta), data); err != nil {
+		if err := writeFile(filepath.Join(dir, containerMeta), data); err != nil {
 			return err
 		}
 	}
-	return s.roots.mount(ctx, dir, s.diffs(c))
+	return s.roots.mount(ctx, dir, s.diffs(c.Layers))
 }
 
-// diffs are the directories of the container's layers, lowest first. Of a
+// diffs are the container's layers, lowest first. Of a
 // layer that an image has several times only the uppermost is named: what it
 // says of a file it says last there, and an overlay refuses to have it twice.
-func (s *Store) diffs(c container) []string {
-	var dirs []string
-	for i, l := range c.Layers {
-		if !slices.Contains(c.Layers[i+1:], l) {
-			dirs = append(dirs, filepath.Join(s.layerDir(l), layerDiff))
+func (s *Store) diffs(layers []string) []tree {
+	var trees []tree
+	for i, l := range layers {
+		if !slices.Contains(layers[i+1:], l) {
+			trees = append(trees, tree{diffID: l, dir: filepath.Join(s.layerDir(l), layerDiff)})
 		}
 	}
-	return dirs
+	return trees
 }
 
 func (s *Store) setMounted(id string, mounted bool) {
@@ -148,7 +197,15 @@ func (s *Store) setMounted(id string, mounted bool) {
 	}
 }
 
-// Unmount unmounts a container's root and keeps its changes. Idempotent.
+// setDamaged has the record of a container unreadable, as it is on disk.
+func (s *Store) setDamaged(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mounts[id] = container{damaged: true, mounted: s.mounts[id].mounted}
+}
+
+// Unmount unmounts a container's root and keeps its changes. A root that is in
+// use is a BusyError. Idempotent.
 func (s *Store) Unmount(ctx context.Context, id string) error {
 	unlock, err := s.busy.lock(ctx, "container "+id)
 	if err != nil {
@@ -166,8 +223,8 @@ func (s *Store) Unmount(ctx context.Context, id string) error {
 }
 
 // Release unmounts and deletes a container's root. It deletes nothing while
-// something is mounted in the root (errdefs.ErrFailedPrecondition, listing
-// it) and can then be called again. Idempotent.
+// something is mounted in the root or holds it, as a dying jail does: that is a
+// BusyError, and it can then be called again. Idempotent.
 func (s *Store) Release(ctx context.Context, id string) error {
 	unlock, err := s.busy.lock(ctx, "container "+id)
 	if err != nil {
@@ -192,10 +249,11 @@ func (s *Store) discard(ctx context.Context, id string) error {
 		return err
 	}
 	s.setMounted(id, false)
-	for _, name := range append(s.roots.names(), containerMeta) {
-		if err := RemoveTree(filepath.Join(dir, name)); err != nil {
-			return err
-		}
+	if err := s.roots.remove(ctx, dir); err != nil {
+		return err
+	}
+	if err := removeAll(dir, containerMeta+unfinishedSuffix, containerMeta); err != nil {
+		return err
 	}
 	err := os.Remove(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST) {
@@ -223,12 +281,12 @@ func (s *Store) Sweep(ctx context.Context, keep map[string]bool) error {
 }
 
 // Usage is the bytes of the container's own changes.
-func (s *Store) Usage(_ context.Context, id string) (int64, error) {
+func (s *Store) Usage(ctx context.Context, id string) (int64, error) {
 	c, ok := s.container(id)
 	if !ok {
 		return 0, errNotFound("container %s has no root", id)
 	}
-	n, err := s.roots.usage(s.containerDir(id), s.diffs(c))
+	n, err := s.roots.usage(ctx, s.containerDir(id), s.diffs(c.Layers))
 	if err != nil {
 		return 0, fmt.Errorf("measuring root of container %s: %w", id, err)
 	}

@@ -2,5 +2,5 @@
 
 package image
 
-// newRootMaker is the full copy; a ZFS clone of the image's layers is to come.
-func newRootMaker(*Store, bool) (rootMaker, error) { return copier{}, nil }
+// newOverlay is for Linux: FreeBSD has no file system that could do it.
+func newOverlay(*Store) (rootMaker, error) { return copier{}, nil }

@@ -24,18 +24,24 @@ type Config struct {
 	StateDir string       // the daemon's; images live in its images/, roots in its containers/
 	Logger   *slog.Logger // nil is the default logger
 	// Copy gives every container a full copy of its image where an overlay
-	// mount would do: for tests and for odd file systems.
+	// mount or a clone would do: for tests and for odd file systems.
 	Copy bool
+	// ZFSRoot is the dataset below which roots are clones, on FreeBSD. Empty is
+	// the one that is mounted at StateDir, if one is; "off" is none.
+	ZFSRoot string
 	// Transport talks to registries; nil is one with bounded waits. Plain
 	// HTTP is refused in front of it except to loopback.
 	Transport http.RoundTripper
+
+	// tools, for tests, are those of a FreeBSD host, whatever the system is.
+	tools runner
 }
 
 // Store implements Images. On disk, below StateDir/images:
 //
 //	lock            held while a Store is open
 //	index.json      which images there are and their names: the one file that
-//	                decides; replaced atomically
+//	                decides; replaced atomically. index.json.old is what it was
 //	configs/<hex>   each image's config, as it came
 //	layers/<hex>/   each layer, unpacked once; see layer
 //	tmp/            work in progress; emptied by Open
@@ -103,7 +109,7 @@ func Open(c Config) (*Store, error) {
 		dir:        filepath.Join(state, "images"),
 		containers: filepath.Join(state, "containers"),
 		log:        c.Logger,
-		format:     platformFormat,
+		format:     platformFormat(),
 		transport:  newTransport(c.Transport),
 		configs:    map[string]config{},
 		layers:     map[string]layer{},
@@ -121,7 +127,7 @@ func Open(c Config) (*Store, error) {
 	if s.lock, err = lockFile(s.path("lock")); err != nil {
 		return nil, err
 	}
-	if err := s.restore(c.Copy); err != nil {
+	if err := s.restore(c); err != nil {
 		s.lock.Close()
 		return nil, fmt.Errorf("opening image store %s: %w", s.dir, err)
 	}
@@ -164,12 +170,28 @@ func (s *Store) update(f func(index) (index, error)) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(s.path("tmp"), s.path("index.json"), data); err != nil {
+	if err := s.keepOldIndex(); err != nil {
+		return err
+	}
+	if err := writeFile(s.path(indexName), data); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.index = next
+	return nil
+}
+
+// keepOldIndex gives the index a second name, which it keeps when it is
+// replaced: its content is on the disk already.
+func (s *Store) keepOldIndex() error {
+	err := os.Remove(s.path(oldIndexName))
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		err = os.Link(s.path(indexName), s.path(oldIndexName))
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("keeping the index as it was: %w", err)
+	}
 	return nil
 }
 
@@ -213,11 +235,15 @@ func (s *Store) imageLocked(id string) Image {
 	return img
 }
 
-// LayersSize is the bytes of all layers' regular files.
+// LayersSize is the bytes of all layers' regular files, and of what is kept of
+// them in datasets.
 func (s *Store) LayersSize() int64 {
+	sum, err := s.roots.kept(context.Background())
+	if err != nil {
+		s.log.Warn("the space of layers is not known", "error", err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var sum int64
 	for _, l := range s.layers {
 		sum += l.Size
 	}
@@ -277,8 +303,11 @@ func (s *Store) Remove(_ context.Context, ref string, force bool) (untagged, del
 
 // collect deletes the layers that no image, no container and nobody at work
 // uses, and returns their diff IDs. What cannot be deleted is logged, and
-// swept by the next Open.
+// swept by the next Open, or the next collect if it is a dataset.
 func (s *Store) collect() (gone []string) {
+	if err := s.roots.sweep(context.Background(), s.needed); err != nil {
+		s.log.Warn("deleting unused datasets failed; it is tried again", "error", err)
+	}
 	doomed, gone := s.unlinkUnused()
 	for _, d := range doomed {
 		if err := RemoveTree(d); err != nil {
@@ -286,6 +315,26 @@ func (s *Store) collect() (gone []string) {
 		}
 	}
 	return gone
+}
+
+// needed is what images and containers are made of.
+func (s *Store) needed() needed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := needed{chains: map[string]bool{}, containers: map[string]bool{}}
+	add := func(layers []string) {
+		for _, chain := range chainsOf(s.diffs(layers)) {
+			n.chains[chain] = true
+		}
+	}
+	for id := range s.index.Images {
+		add(s.configs[id].layerIDs())
+	}
+	for id, c := range s.mounts {
+		n.containers[id] = true
+		add(c.Layers)
+	}
+	return n
 }
 
 // unlinkUnused moves unused layers away, each in one step so that nobody finds

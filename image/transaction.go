@@ -124,7 +124,7 @@ func (t *transaction) commit(images []newImage) error {
 		if t.s.index.Images[img.id] {
 			continue
 		}
-		if err := writeFile(t.s.path("tmp"), t.s.path("configs", hexOf(img.id)), img.config.raw); err != nil {
+		if err := writeFile(t.s.path("configs", hexOf(img.id)), img.config.raw); err != nil {
 			t.s.dropConfigs(images)
 			return err
 		}

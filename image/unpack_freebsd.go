@@ -9,9 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// platformFormat is how layers keep their deletions here.
-const platformFormat = plainFormat
-
 // setOpaque is for the overlay format, which FreeBSD does not have.
 func setOpaque(string) error { return unix.ENOTSUP }
 

@@ -9,9 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// platformFormat is how layers keep their deletions here.
-const platformFormat = overlayFormat
-
 // opaqueAttr marks a directory that hides those below it
 // (Linux, filesystems/overlayfs.rst, "whiteouts and opaque directories").
 const opaqueAttr = "trusted.overlay.opaque"

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"satld/platform"
 )
 
 // Names by which a layer says what it deletes from the layers below
@@ -29,6 +31,14 @@ const (
 	// plainFormat keeps the archive's own .wh. files.
 	plainFormat whiteoutFormat = "plain"
 )
+
+// platformFormat is how layers keep their deletions here.
+func platformFormat() whiteoutFormat {
+	if platform.OS == "freebsd" {
+		return plainFormat
+	}
+	return overlayFormat
+}
 
 // whiteout notes that the layer deletes something of the layers below.
 func (u *unpacker) whiteout(fd int, dir, base string) error {
