@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"satld/cluster"
 	"satld/events"
 	"satld/executor"
 	"satld/image"
@@ -49,6 +50,7 @@ type fakeCluster struct {
 	// control is SwarmKit's; wrap it to inject failures.
 	control api.ControlClient
 	ready   func(context.Context) error
+	reports []cluster.Report // of any service
 }
 
 const (
@@ -165,6 +167,26 @@ func (c *fakeCluster) CreateNetwork(_ context.Context, n *api.Network) error {
 func (c *fakeCluster) RemoveNetwork(ctx context.Context, id string) error {
 	_, err := c.control.RemoveNetwork(ctx, &api.RemoveNetworkRequest{NetworkID: id})
 	return err
+}
+
+func (c *fakeCluster) Reports(serviceID string) (out []cluster.Report, err error) {
+	for _, r := range c.reports {
+		if r.ServiceID == serviceID {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+func (c *fakeCluster) SetTaskReady(_ context.Context, id string, ready bool) error {
+	return c.store.Update(func(tx store.Tx) error {
+		t := store.GetTask(tx, id)
+		if t == nil {
+			return errdefs.ErrNotFound
+		}
+		cluster.SetReady(&t.Annotations, ready)
+		return store.UpdateTask(tx, t)
+	})
 }
 
 // fakeContainers stubs executor.Containers: a nil field answers ErrNotFound.

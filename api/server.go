@@ -111,6 +111,7 @@ func New(cfg Config) *Server {
 	s.distributionRoutes(r)
 	s.dfRoutes(r)
 	s.unsupportedRoutes(r)
+	s.ownRoutes(r)
 	notFound := http.HandlerFunc(s.pageNotFound)
 	m.HandleFunc(versionPrefix+"/{path:.*}", s.pageNotFound)
 	m.NotFoundHandler, m.MethodNotAllowedHandler = notFound, notFound

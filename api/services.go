@@ -24,11 +24,14 @@ func (s *Server) serviceRoutes(r *routes) {
 // with an update: it moves with the spec only. SwarmKit sets SpecVersion to
 // the object's version before the update, and to 0 at creation; one more
 // makes it nonzero, as Docker's are.
-func shownVersion(svc *api.Service) uint64 {
-	if svc.SpecVersion == nil {
+func shownVersion(svc *api.Service) uint64 { return showVersion(svc.SpecVersion) }
+
+// showVersion is one version of a service's spec as clients see it.
+func showVersion(v *api.Version) uint64 {
+	if v == nil {
 		return 1
 	}
-	return svc.SpecVersion.Index + 1
+	return v.Index + 1
 }
 
 // renderService is a service as clients see it.

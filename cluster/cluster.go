@@ -30,4 +30,8 @@ type Cluster interface {
 	// not in Control because SwarmKit's refuses drivers it does not know.
 	CreateNetwork(ctx context.Context, n *api.Network) error
 	RemoveNetwork(ctx context.Context, id string) error
+	// Reports are why tasks of a service's rollouts failed.
+	Reports(serviceID string) ([]Report, error)
+	// SetTaskReady is an operator's word on a task: see ReadyLabel.
+	SetTaskReady(ctx context.Context, taskID string, ready bool) error
 }

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package api
+
+import (
+	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+)
+
+// ownRoutes are satld's own API, for what Docker's has no place for. Its
+// answers are the types of package wire; docs/api.md is its reference.
+func (s *Server) ownRoutes(r *routes) {
+	r.get("/satl/v1/services/{id}/versions", s.manager(s.serviceVersions))
+	r.post("/satl/v1/tasks/{id}/ready", s.manager(s.taskReady(true)))
+	r.post("/satl/v1/tasks/{id}/unready", s.manager(s.taskReady(false)))
+	r.post("/satl/v1/nodes/{id}/ready", s.manager(s.nodeReady(true)))
+	r.post("/satl/v1/nodes/{id}/unready", s.manager(s.nodeReady(false)))
+}
+
+// hostName is a node as an operator knows it.
+func hostName(n *api.Node) string {
+	if n.Spec.Annotations.Name == "" && n.Description != nil {
+		return n.Description.Hostname
+	}
+	return n.Spec.Annotations.Name
+}
+
+// serviceView is what the store knows of a service, at one moment.
+type serviceView struct {
+	service *api.Service
+	tasks   []*api.Task
+	nodes   map[string]*api.Node // by ID
+}
+
+// host is a node's name, "" for one that is no more.
+func (v serviceView) host(nodeID string) string {
+	if n := v.nodes[nodeID]; n != nil {
+		return hostName(n)
+	}
+	return ""
+}
+
+// viewService reads a service anew with all that concerns it.
+func (s *Server) viewService(id string) (v serviceView, err error) {
+	s.cfg.Cluster.Store().View(func(tx store.ReadTx) {
+		if v.service = store.GetService(tx, id); v.service == nil {
+			err = errNotFound("service %s not found", id)
+			return
+		}
+		if v.tasks, err = store.FindTasks(tx, store.ByServiceID(id)); err != nil {
+			return
+		}
+		var nodes []*api.Node
+		if nodes, err = store.FindNodes(tx, store.All); err != nil {
+			return
+		}
+		v.nodes = make(map[string]*api.Node, len(nodes))
+		for _, n := range nodes {
+			v.nodes[n.ID] = n
+		}
+	})
+	return v, err
+}
