@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package command
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRun(t *testing.T) {
+	out, err := Run(t.Context(), Command{Argv: []string{"sh", "-c", `cat; echo "$LC_ALL"`}, Stdin: "in\n"})
+	if out != "in\nC\n" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+	out, err = Run(t.Context(), Of("sh", "-c", "echo half; echo why >&2; exit 7"))
+	failed := new(Error)
+	if out != "" || !errors.As(err, &failed) || failed.Status != 7 || failed.Stderr != "why" || failed.Stdout != "half" {
+		t.Fatalf("%q, %#v", out, err)
+	}
+	if text := err.Error(); text != "sh -c echo half; echo why >&2; exit 7: exit status 7: why" {
+		t.Error(text)
+	}
+	if !Says(err, "half") || !Says(err, "why") || Says(err, "other") || Says(errors.New("why"), "why") {
+		t.Error("Says")
+	}
+	if _, err := Run(t.Context(), Of("/nowhere/tool")); err == nil || !strings.Contains(err.Error(), "/nowhere/tool") {
+		t.Errorf("%v", err)
+	}
+	if _, err := Run(t.Context(), Of("sh", "-c", "echo only here; exit 1")); !strings.HasSuffix(err.Error(), ": only here") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A command that hangs ends with its bound, one whose child holds the pipe too.
+func TestRunIsBounded(t *testing.T) {
+	for _, script := range []string{"exec sleep 60", "sleep 3 & exec sleep 60"} {
+		begun := time.Now()
+		_, err := Run(t.Context(), Command{Argv: []string{"sh", "-c", script}, Bound: 50 * time.Millisecond})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", script, err)
+		}
+		if took := time.Since(begun); took > 20*time.Second {
+			t.Errorf("%s: took %s", script, took)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, Of("true")); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
