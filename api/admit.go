@@ -42,30 +42,51 @@ func admit(spec *swarm.ServiceSpec) (admission, error) {
 // Rules: spec/healthchecks.txt, "Publishing a port tightens the defaults" and
 // "A published service with no probe at all is a warning".
 func admitHealth(spec *swarm.ServiceSpec) (admission, error) {
-	health := spec.TaskTemplate.ContainerSpec.Healthcheck
-	_, probed, warnings, err := healthcheck.FromConfig(health)
+	c := spec.TaskTemplate.ContainerSpec
+	_, probed, warnings, err := healthcheck.FromSpec(c.Healthcheck, c.Labels)
 	if err != nil {
 		return admission{}, errInvalid("%v", err)
 	}
 	a := admission{warnings: warnings}
 	if ports := publishedPorts(spec); len(ports) > 0 {
 		a.published = healthcheck.PublishedText(ports)
-		if !probed {
-			a.warnings = append(a.warnings, healthcheck.NoProbeWarning(spec.Name, a.published))
+		if probed {
+			c.Healthcheck, a.applied = healthcheck.TightenSpec(c.Healthcheck, c.Labels)
 		} else {
-			a.applied = healthcheck.TightenPublished(health)
+			a.warnings = append(a.warnings, healthcheck.NoProbeWarning(spec.Name, a.published))
 		}
 	}
-	var probe *healthcheck.Settings
-	if probed {
-		effective, _, _, err := healthcheck.FromConfig(health)
-		if err != nil {
-			return admission{}, errInvalid("%v", err)
-		}
-		probe = &effective
+	probe, err := effectiveProbe(spec)
+	if err != nil {
+		return admission{}, err
 	}
 	a.warnings = append(a.warnings, specWarnings(spec, probe)...)
 	return a, nil
+}
+
+// effectiveProbe is the probe of a spec with every default in its place; nil
+// without one.
+func effectiveProbe(spec *swarm.ServiceSpec) (*healthcheck.Settings, error) {
+	c := spec.TaskTemplate.ContainerSpec
+	settings, probed, _, err := healthcheck.FromSpec(c.Healthcheck, c.Labels)
+	if err == nil && probed {
+		settings, err = settings.WithPort(firstPort(spec))
+	}
+	if err != nil {
+		return nil, errInvalid("%v", err)
+	}
+	if !probed {
+		return nil, nil
+	}
+	return &settings, nil
+}
+
+// firstPort is the first target port of a service, 0 where it has none.
+func firstPort(spec *swarm.ServiceSpec) uint16 {
+	if spec.EndpointSpec == nil || len(spec.EndpointSpec.Ports) == 0 {
+		return 0
+	}
+	return uint16(spec.EndpointSpec.Ports[0].TargetPort) // checked by admitPorts
 }
 
 // admitRuntime refuses what is no container.

@@ -4,53 +4,36 @@ package api
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/swarm"
+
+	"satld/healthcheck"
 )
 
 // maxDrain is the longest wait between withdrawal and stop: more is a mistake
 // of units, and a rollout that seems to hang.
 const maxDrain = time.Hour
 
-// labelCheck says what is wrong with a label's value ("must be ..."), "" when
-// nothing is. nil is for a label that is known, and refused until what it asks
-// for is built.
-type labelCheck func(value string) string
+// jailPrefix begins the container labels that are parameters of a jail.
+const jailPrefix = "satl.jail."
 
-// Our labels; a name that ends in a dot stands for all that begin with it.
-// What is not listed here and begins with one of ownPrefixes is a mistake.
-var (
-	ownPrefixes   = []string{"satl.health.", "satl.traffic.", "satl.dns.", "satl.jail."}
-	serviceLabels = map[string]labelCheck{
-		"satl.dns.not-ready":              checkBoolean,
-		"satl.traffic.fail-open":          checkBoolean,
-		"satl.traffic.drain":              checkDrain,
-		"satl.health.replace-parallelism": checkParallelism,
-	}
-	containerLabels = map[string]labelCheck{
-		"satl.health.http":          nil,
-		"satl.health.http.port":     nil,
-		"satl.health.http.pass":     nil,
-		"satl.health.http.header.":  nil,
-		"satl.health.port":          nil,
-		"satl.health.pass":          nil,
-		"satl.health.header.":       nil,
-		"satl.health.tcp":           nil,
-		"satl.health.file":          nil,
-		"satl.health.first":         nil,
-		"satl.health.unroute-after": nil,
-		"satl.health.replace-after": nil,
-		"satl.health.start-limit":   nil,
-		"satl.health.profile":       nil,
-		"satl.health.action":        nil,
-		"satl.jail.":                nil,
-	}
-)
+// ownPrefixes begin our labels; what begins with one and is not known is a
+// mistake.
+var ownPrefixes = []string{healthcheck.LabelPrefix, "satl.traffic.", "satl.dns.", jailPrefix}
+
+// serviceLabels are those of services, each with what says what is wrong with
+// a value ("must be ..."), "" when nothing is. Those of containers are
+// healthcheck's and jail's to judge.
+var serviceLabels = map[string]func(value string) string{
+	"satl.dns.not-ready":              checkBoolean,
+	"satl.traffic.fail-open":          checkBoolean,
+	"satl.traffic.drain":              checkDrain,
+	"satl.health.replace-parallelism": checkParallelism,
+}
 
 func checkBoolean(value string) string {
 	if value == "true" || value == "false" {
@@ -76,45 +59,48 @@ func checkParallelism(value string) string {
 	return fmt.Sprintf("must be a whole number from 1, not %q", value)
 }
 
+// admitServiceLabels checks the labels of the service and the names of those
+// of its containers, whose values are checked with what they are about.
 func admitServiceLabels(spec *swarm.ServiceSpec) error {
-	if err := admitLabels("service", spec.Labels, serviceLabels, "container", containerLabels); err != nil {
-		return err
-	}
-	return admitLabels("container", spec.TaskTemplate.ContainerSpec.Labels, containerLabels, "service", serviceLabels)
-}
-
-// admitLabels checks the labels of one place (where); elsewhere are those
-// that belong to the other place, to say so.
-func admitLabels(where string, labels map[string]string, known map[string]labelCheck, other string, elsewhere map[string]labelCheck) error {
-	for _, name := range slices.Sorted(maps.Keys(labels)) { // the same error each time
-		if !slices.ContainsFunc(ownPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
-			continue
-		}
-		check, ok := labelNamed(known, name)
-		if !ok {
-			if _, misplaced := labelNamed(elsewhere, name); misplaced {
-				return errInvalid("label %s is a %s label, not a %s label", name, other, where)
-			}
+	for _, name := range ownLabels(spec.Labels) {
+		check, ok := serviceLabels[name]
+		switch {
+		case !ok && isContainerLabel(name):
+			return errInvalid("label %s is a container label, not a service label", name)
+		case !ok:
 			return errInvalid("unknown label %s", name)
 		}
-		if check == nil {
-			return errNotSupported("label %s is not supported yet", name)
-		}
-		if wrong := check(labels[name]); wrong != "" {
+		if wrong := check(spec.Labels[name]); wrong != "" {
 			return errInvalid("label %s %s", name, wrong)
+		}
+	}
+	for _, name := range ownLabels(spec.TaskTemplate.ContainerSpec.Labels) {
+		switch _, ofService := serviceLabels[name]; {
+		case ofService:
+			return errInvalid("label %s is a service label, not a container label", name)
+		case !isContainerLabel(name):
+			return errInvalid("unknown label %s", name)
+		case strings.HasPrefix(name, jailPrefix):
+			return errNotSupported("label %s is not supported yet", name)
 		}
 	}
 	return nil
 }
 
-func labelNamed(known map[string]labelCheck, name string) (labelCheck, bool) {
-	if check, ok := known[name]; ok && !strings.HasSuffix(name, ".") {
-		return check, true
-	}
-	for prefix, check := range known {
-		if strings.HasSuffix(prefix, ".") && strings.HasPrefix(name, prefix) && name != prefix {
-			return check, true
+// ownLabels are the names of our labels among others, in order, so that the
+// error is the same each time.
+func ownLabels(labels map[string]string) []string {
+	var names []string
+	for name := range labels {
+		if slices.ContainsFunc(ownPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			names = append(names, name)
 		}
 	}
-	return nil, false
+	slices.Sort(names)
+	return names
+}
+
+// isContainerLabel tells whether a label belongs to containers.
+func isContainerLabel(name string) bool {
+	return healthcheck.IsLabel(name) || strings.HasPrefix(name, jailPrefix) && name != jailPrefix
 }

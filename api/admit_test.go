@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/swarm"
+
+	"satld/healthcheck"
 )
 
 // minimal is a spec that is admitted, with %s for more of its container.
@@ -110,9 +112,15 @@ func TestAdmitRefuses(t *testing.T) {
 		{inContainer(`"Healthcheck":{"Test":["CMD","x"],"StartPeriod":1}`), 400, "StartPeriod must be 0 or >= 1ms"},
 		{inContainer(`"Healthcheck":{"Test":["CMD","x"],"StartInterval":1}`), 400, "StartInterval must be 0 or >= 1ms"},
 		{inContainer(`"Healthcheck":{"Test":["CMD-SHELL",""]}`), 400, "empty command after CMD-SHELL"},
-		{inContainer(`"Labels":{"satl.health.http":"/x"}`), 501, "satl.health.http is not supported yet"},
-		{inContainer(`"Labels":{"satl.health.http.header.X-A":"1"}`), 501, "not supported yet"},
-		{inContainer(`"Labels":{"satl.health.http.header.":"1"}`), 400, "unknown label"},
+		{inContainer(`"Labels":{"satl.health.http":"x","satl.health.http.port":"80"}`), 400, "satl.health.http must"},
+		{inContainer(`"Labels":{"satl.health.http":"/x"}`), 400, "satl.health.http.port is needed"},
+		{inContainer(`"Labels":{"satl.health.http":"/x","satl.health.tcp":"80"}`), 400, "satl.health.tcp"},
+		{inContainer(`"Labels":{"satl.health.http":"/x","satl.health.http.port":"80"},"Healthcheck":{"Test":["CMD","x"]}`), 400, "contradicts satl.health.http"},
+		{inContainer(`"Labels":{"satl.health.profile":"strict"},"Healthcheck":{"Test":["CMD","x"]}`), 400, "satl.health.profile"},
+		{inContainer(`"Labels":{"satl.health.http.header.X-A":"1"}`), 400, "satl.health.http.header.X-A needs satl.health.http"},
+		{inContainer(`"Labels":{"satl.jail.":"1"}`), 400, "unknown label satl.jail."},
+		{inService(`"Labels":{"satl.jail.allow.mlock":"true"}`), 400, "is a container label"},
+		{inContainer(`"Labels":{"satl.health.http.header.":"1"}`), 400, "names no header field"},
 		{inContainer(`"Labels":{"satl.health.nonsense":"1"}`), 400, "unknown label satl.health.nonsense"},
 		{inContainer(`"Labels":{"satl.traffic.drain":"5s"}`), 400, "is a service label"},
 		{inService(`"Labels":{"satl.health.http":"/x"}`), 400, "is a container label"},
@@ -150,6 +158,10 @@ func TestAdmitAccepts(t *testing.T) {
 		inContainer(`"Mounts":[{"Type":"bind","Source":"/x","Target":"/v","ReadOnly":true,"BindOptions":{"Propagation":"rprivate"}},{"Type":"tmpfs","Target":"/t","TmpfsOptions":{"SizeBytes":1024,"Mode":511}}]`),
 		inContainer(`"Labels":{"com.example.x":"1","satl.other":"x"}`),
 		inContainer(`"Healthcheck":{"Test":["NONE"]}`),
+		inContainer(`"Labels":{"satl.health.http":"/x","satl.health.http.port":"80","satl.health.http.header.X-A":"1","satl.health.http.pass":"200-399"}`),
+		inContainer(`"Labels":{"satl.health.tcp":"80","satl.health.profile":"automatic"}`),
+		inContainer(`"Labels":{"satl.health.file":"/run/health","satl.health.action":"unroute"}`),
+		inContainer(`"Labels":{"satl.health.profile":"gate","satl.health.http":"/x","satl.health.http.port":"80"}`),
 		inContainer(`"Healthcheck":{"Test":["CMD","x"],"StartInterval":1000000000}`), // verdict-1: StartPeriod is not needed
 		inTask(`"Resources":{"Limits":{"NanoCPUs":1000000000,"MemoryBytes":67108864,"Pids":100},"Reservations":{"MemoryBytes":67108864}}`),
 		inTask(`"Placement":{"Constraints":["node.role==manager"],"Platforms":[{"OS":"linux","Architecture":"amd64"}]}`),
@@ -219,5 +231,34 @@ func TestAdmitUnknownProbeKind(t *testing.T) {
 	a, err := admit(specOf(t, inContainer(`"Healthcheck":{"Test":["FOO","x"]}`)))
 	if err != nil || len(a.warnings) != 1 || !strings.Contains(a.warnings[0], "FOO") {
 		t.Errorf("%v, warnings %q", err, a.warnings)
+	}
+}
+
+// TestAdmitProbesOfLabels: a probe that labels name is tightened where the
+// service publishes a port, asks the port that is published, and is the reason
+// for no warning; one whose profile has its own timings is left alone.
+func TestAdmitProbesOfLabels(t *testing.T) {
+	const ports = `,"EndpointSpec":{"Ports":[{"Protocol":"tcp","TargetPort":8080,"PublishedPort":80}]}`
+	for _, c := range []struct {
+		labels, applied string
+		interval        time.Duration
+	}{
+		{`"satl.health.http":"/up"`, "interval=5s timeout=3s retries=2", 5 * time.Second},
+		{`"satl.health.http":"/up","satl.health.profile":"automatic"`, "", 0},
+		{`"satl.health.http":"/up","satl.health.unroute-after":"4"`, "interval=5s timeout=3s", 5 * time.Second},
+	} {
+		spec := specOf(t, strings.TrimSuffix(inContainer(`"Labels":{`+c.labels+`}`), "}")+ports+"}")
+		a, err := admit(spec)
+		if err != nil || len(a.warnings) > 0 || a.applied != c.applied {
+			t.Errorf("%s: %v, warnings %q, applied %q", c.labels, err, a.warnings, a.applied)
+			continue
+		}
+		if h := spec.TaskTemplate.ContainerSpec.Healthcheck; (h != nil) != (c.interval > 0) || h != nil && h.Interval != c.interval {
+			t.Errorf("%s: stored %+v", c.labels, h)
+		}
+		probe, err := effectiveProbe(spec)
+		if err != nil || probe.Kind != healthcheck.HTTP || probe.Port != 8080 {
+			t.Errorf("%s: %+v, %v", c.labels, probe, err)
+		}
 	}
 }

@@ -43,20 +43,21 @@ func specWarnings(spec *swarm.ServiceSpec, probe *healthcheck.Settings) []string
 // max(Monitor, Delay); a rollout that nothing is said about is left alone, for
 // its 5 s are nobody's decision.
 func monitorWarning(service, kind string, c *swarm.UpdateConfig, probe healthcheck.Settings) string {
-	if c == nil {
+	if c == nil || probe.Action != healthcheck.Replace { // what is never replaced fails no rollout
 		return ""
 	}
 	monitor := c.Monitor
 	if monitor == 0 {
 		monitor = protoDuration(defaults.Service.Update.Monitor)
 	}
-	needed := healthcheck.Sustained(probe) + probe.StartPeriod
+	failures := max(probe.Retries, probe.ReplaceAfter)
+	needed := probe.StartPeriod + time.Duration(failures)*probe.Interval
 	if max(monitor, c.Delay) >= needed {
 		return ""
 	}
 	return fmt.Sprintf("service %s: %s monitor %v is shorter than the %v that its probe needs to fail "+
 		"(start period %v + %d x interval %v): a bad %s may complete before its tasks turn unhealthy; use --%s-monitor %v or more",
-		service, kind, monitor, needed, probe.StartPeriod, probe.Retries, probe.Interval, kind, kind, needed)
+		service, kind, monitor, needed, probe.StartPeriod, failures, probe.Interval, kind, kind, needed)
 }
 
 // windowWarning warns of a budget whose failures leave the window before they

@@ -44,6 +44,9 @@ func TestSpecWarnings(t *testing.T) {
 		{"monitor without a probe", service(none, `,"UpdateConfig":{"Monitor":1000000000}`), nil},
 		{"monitor and tightened defaults", `{"Name":"web","TaskTemplate":{"ContainerSpec":{"Image":"bb:1"` + healthcheck + `}},"UpdateConfig":{"Monitor":9000000000}` + hostPort("ingress", "8080") + `}`, []string{"than the 10s"}},
 
+		{"monitor and two thresholds", service(`"ContainerSpec":{"Image":"bb:1","Labels":{"satl.health.tcp":"80","satl.health.profile":"automatic"}}`, `,"UpdateConfig":{"Monitor":60000000000}`), []string{"than the 5m0s", "30 x interval 10s"}},
+		{"monitor and a probe that replaces nobody", service(`"ContainerSpec":{"Image":"bb:1","Labels":{"satl.health.tcp":"80","satl.health.action":"unroute"}}`, `,"UpdateConfig":{"Monitor":1000000000}`), nil},
+
 		{"window equal", restart(`"MaxAttempts":3,"Delay":10000000000,"Window":30000000000`), []string{"restart window 30s is not longer than max attempts x delay (3 x 10s)"}},
 		{"window above", restart(`"MaxAttempts":3,"Delay":10000000000,"Window":30000000001`), nil},
 		{"window zero", restart(`"MaxAttempts":3,"Delay":10000000000,"Window":0`), nil},
