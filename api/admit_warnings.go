@@ -51,7 +51,7 @@ func monitorWarning(service, kind string, c *swarm.UpdateConfig, probe healthche
 		monitor = protoDuration(defaults.Service.Update.Monitor)
 	}
 	failures := max(probe.Retries, probe.ReplaceAfter)
-	needed := probe.StartPeriod + time.Duration(failures)*probe.Interval
+	needed := healthcheck.SustainedReplace(probe) + probe.StartPeriod
 	if max(monitor, c.Delay) >= needed {
 		return ""
 	}
