@@ -6,10 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
-
-	"satld/jail"
+	"github.com/docker/docker/api/types/container"
 )
 
 // adoptAll reads the records of an earlier daemon and takes each over.
@@ -21,28 +22,24 @@ func (n *Node) adoptAll(ctx context.Context) error {
 	if damaged != nil {
 		n.log.Error("damaged records of containers: these are removed, and tasks replaced", "err", damaged)
 	}
-	keep := make(map[string]bool, len(records))
+	keep, runs := make(map[string]bool, len(records)), make(map[string]bool, len(records))
 	for _, r := range records {
-		keep[r.ID] = true
+		keep[r.ID], runs[r.runtimeID()] = true, true
 		n.containers[r.ID] = newContainer(r)
 	}
 	for _, id := range strays {
-		if err := n.purge(ctx, id); err != nil {
-			n.log.Warn("a container that was never recorded could not be removed yet", "container", short(id), "err", err)
-		}
+		n.purgeStray(ctx, id)
 	}
 	known, err := n.cfg.Runtime.List(ctx)
 	if err != nil {
 		return err
 	}
 	for _, id := range known {
-		if !keep[id] {
-			if err := n.purge(ctx, id); err != nil {
-				n.log.Warn("a stray container could not be removed yet", "container", short(id), "err", err)
-			}
+		if !runs[id] && !slices.Contains(strays, id) {
+			n.purgeStray(ctx, id)
 		}
 	}
-	if err := errors.Join(n.cfg.Networks.Sweep(ctx, keep), n.cfg.Images.Sweep(ctx, keep)); err != nil {
+	if err := errors.Join(n.cfg.Networks.Sweep(ctx, runs), n.cfg.Images.Sweep(ctx, keep)); err != nil {
 		n.log.Warn("sweep of strays failed", "err", err)
 	}
 	for _, c := range n.all() {
@@ -56,6 +53,9 @@ func (n *Node) adoptAll(ctx context.Context) error {
 // adopt resumes one container where its record and the runtime say it is.
 func (n *Node) adopt(ctx context.Context, c *Container) error {
 	rec := c.record()
+	if earlier := rec.earlierRun(); earlier != "" {
+		n.wg.Go(func() { n.dropRun(c, earlier) })
+	}
 	switch rec.State {
 	case Removing, Dead:
 		n.wg.Go(func() { n.finishRemoval(c) })
@@ -63,33 +63,33 @@ func (n *Node) adopt(ctx context.Context, c *Container) error {
 	case Created:
 		// It was made and never run, or the daemon ended between the
 		// runtime's start and the record: the runtime knows.
-		pid, running, err := n.running(ctx, c.id)
+		pid, running, err := n.running(ctx, rec.runtimeID())
 		if err != nil {
 			return err
 		}
 		if !running {
 			// Its start may have been cut short at any step.
-			n.wg.Go(func() { n.takeDown(c) })
+			n.wg.Go(func() { n.takeDown(c, rec.runtimeID()) })
 			return nil
 		}
-		started, err := n.cfg.Runtime.Start(ctx, c.id) // tells when it was started
+		started, err := n.cfg.Runtime.Start(ctx, rec.runtimeID()) // tells when it was started
 		if err != nil {
 			return err
 		}
 		return n.started(ctx, c, pid, started, true)
 	case Exited:
 		closeOnce(c.done)
-		n.wg.Go(func() { n.takeDown(c) }) // it may not have been finished
+		n.wg.Go(func() { n.takeDown(c, rec.runtimeID()) }) // it may not have been finished
 		return nil
 	}
-	pid, running, err := n.running(ctx, c.id)
+	pid, running, err := n.running(ctx, rec.runtimeID())
 	if err != nil {
 		return err
 	}
 	log := n.logger(rec)
 	if !running {
 		log.Info("container ended while no daemon ran")
-		n.wg.Go(func() { n.supervise(c) })
+		n.wg.Go(func() { n.supervise(c, rec.runtimeID()) })
 		return nil
 	}
 	log.Info("container taken over", "pid", pid, "serving", rec.serving(), "proved", rec.Proved)
@@ -105,16 +105,17 @@ func (n *Node) running(ctx context.Context, id string) (pid int, running bool, e
 	return pid, running, err
 }
 
-// purge removes whatever there is of a container that has no record.
-func (n *Node) purge(ctx context.Context, id string) error {
-	return errors.Join(
-		n.cfg.Runtime.Delete(ctx, id),
-		n.cfg.Networks.Detach(ctx, id),
-		n.cfg.Images.Release(ctx, id),
-		n.cfg.Runtime.Forget(ctx, id),
-		removeDir(n.dir, id),
-	)
+// purgeStray removes what no record names: half a container, or an earlier run
+// of one. What does not go at once is a dead container, whose removal is
+// retried, so that its ID is not used meanwhile.
+func (n *Node) purgeStray(ctx context.Context, id string) {
+	if err := n.purge(ctx, id, id); err == nil {
+		return
+	} else {
+		n.log.Warn("a stray container could not be removed yet; it is retried", "container", short(id), "err", err)
+	}
+	n.containers[id] = newContainer(Record{
+		ID: id, Name: short(id), Created: time.Now(), State: Dead,
+		Config: &container.Config{}, HostConfig: &container.HostConfig{},
+	})
 }
-
-// lost is the exit of a container whose end nobody saw.
-var lost = jail.Exit{Code: -1}

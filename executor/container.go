@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"syscall"
 
 	"satld/healthcheck"
 )
@@ -26,6 +27,15 @@ type Container struct {
 	done   chan struct{} // closed when no process of this run is left
 	gone   chan struct{} // closed when the container is removed
 
+	signalled syscall.Signal // the last stop signal of this run
+	removing  bool           // a removal that failed is being retried
+	asking    bool           // the leader is being asked whether it may be replaced
+	changed   chan struct{}  // closed and renewed at each change of the record
+
+	showing   sync.Mutex         // one change of what traffic knows at a time
+	supersede context.CancelFunc // ends the wait of the change before
+	shown     exposure           // what traffic knows of this run
+
 	last     *healthcheck.Transition // the newest change of verdict not yet acted on
 	verdicts chan struct{}           // nudges the supervisor to look at last
 	health   *healthcheck.Health     // as it was when the probing of this run ended; nil until then
@@ -38,6 +48,7 @@ func newContainer(rec Record) *Container {
 		began:    make(chan struct{}),
 		gone:     make(chan struct{}),
 		verdicts: make(chan struct{}, 1),
+		changed:  make(chan struct{}),
 	}
 	c.newRun()
 	return c
@@ -47,6 +58,7 @@ func newContainer(rec Record) *Container {
 func (c *Container) newRun() {
 	c.proved, c.done = make(chan struct{}), make(chan struct{})
 	c.last, c.health = nil, nil
+	c.signalled, c.shown, c.asking = 0, unknown, false
 }
 
 // awaitRun makes the channel that the next run's beginning closes. The caller
@@ -78,11 +90,27 @@ func (c *Container) record() Record {
 	return c.rec
 }
 
+// runtimeID names the container's present or last run for the runtime.
+func (c *Container) runtimeID() string { return c.record().runtimeID() }
+
 // run returns the channels of the current run.
 func (c *Container) run() (proved, done chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.proved, c.done
+}
+
+// news returns the record as it is now, and a channel that its next change closes.
+func (c *Container) news() (Record, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rec, c.changed
+}
+
+// tell wakes those who wait for a change of the record; the caller holds the lock.
+func (c *Container) tell() {
+	close(c.changed)
+	c.changed = make(chan struct{})
 }
 
 // takeVerdict returns the newest change of verdict that was not acted on yet.

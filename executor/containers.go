@@ -53,7 +53,7 @@ func (n *Node) snapshot(c *Container) Snapshot {
 		Error: r.Error, Pid: pid, RestartCount: r.Restarts,
 		TaskID: r.TaskID, ServiceID: r.ServiceID, ServiceName: r.ServiceName, NodeID: r.NodeID, Slot: r.Slot,
 		Config: r.Config, HostConfig: r.HostConfig, Ports: r.Ports, Args: r.Args,
-		Networks: n.cfg.Networks.Attachments(r.ID), HostNetwork: r.Host,
+		Networks: n.cfg.Networks.Attachments(r.runtimeID()), HostNetwork: r.Host,
 	}
 	if m, err := mounts(r.HostConfig); err == nil {
 		s.Mounts = m
@@ -225,16 +225,24 @@ func (n *Node) Stop(ctx context.Context, ref string, grace *int, sig string) err
 	if !rec.State.Live() {
 		return notModified("container %s is already stopped", rec.Name)
 	}
-	wait, stopSignal := rec.grace(), rec.stopSignal()
+	o := rec.plannedStop()
 	if grace != nil {
-		wait = time.Duration(*grace) * time.Second
+		o.grace = time.Duration(*grace) * time.Second
 	}
 	if sig != "" {
-		if stopSignal, err = signal.ParseSignal(sig); err != nil {
+		if o.signal, err = signal.ParseSignal(sig); err != nil {
 			return invalid("signal: %v", err)
 		}
 	}
-	return n.stopRun(ctx, c, wait, stopSignal)
+	// A stop that was begun is finished, also when its client does not wait.
+	stopped := make(chan error, 1)
+	n.wg.Go(func() { stopped <- n.stopRun(n.ctx, c, o) })
+	select {
+	case err := <-stopped:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Restart stops a container of `run` and starts it again.
@@ -263,9 +271,12 @@ func (n *Node) Kill(ctx context.Context, ref, sig string) error {
 	}
 	if number == syscall.SIGKILL {
 		// It is about to end: no new traffic, and a frozen one must thaw to die.
-		n.withdraw(ctx, c)
+		if err := n.update(c, func(r *Record) { r.Withdrawn = true }); err != nil {
+			n.logger(rec).Warn("kill not recorded", "err", err)
+		}
+		n.expose(ctx, c)
 	}
-	if err := n.cfg.Runtime.Kill(ctx, c.id, int(number)); err != nil {
+	if err := n.cfg.Runtime.Kill(ctx, c.runtimeID(), int(number)); err != nil {
 		return err
 	}
 	n.event(rec, dockerevents.ActionKill, "signal", fmt.Sprint(int(number)))
@@ -273,7 +284,7 @@ func (n *Node) Kill(ctx context.Context, ref, sig string) error {
 		return nil
 	}
 	if rec.State == Paused {
-		if err := n.cfg.Runtime.Resume(ctx, c.id); err != nil {
+		if err := n.cfg.Runtime.Resume(ctx, c.runtimeID()); err != nil {
 			return err
 		}
 	}
@@ -314,11 +325,10 @@ func (n *Node) halt(ctx context.Context, c *Container, now bool) error {
 	if rec.State == Created {
 		return n.update(c, func(r *Record) { r.Stopping = true })
 	}
-	grace, sig := rec.grace(), rec.stopSignal()
 	if now {
-		grace, sig = 0, syscall.SIGKILL
+		return n.stopRun(ctx, c, killOrder)
 	}
-	return n.stopRun(ctx, c, grace, sig)
+	return n.stopRun(ctx, c, rec.plannedStop())
 }
 
 // Rename gives a container of `run` another name.
@@ -343,7 +353,7 @@ func (n *Node) Rename(_ context.Context, ref, name string) error {
 	rec := c.record()
 	n.event(rec, dockerevents.ActionRename, "oldName", "/"+old)
 	if rec.State.Live() {
-		return n.cfg.Traffic.Put(context.WithoutCancel(n.ctx), n.member(rec))
+		n.expose(context.WithoutCancel(n.ctx), c)
 	}
 	return nil
 }
@@ -358,7 +368,7 @@ func (n *Node) Pause(ctx context.Context, ref string) error {
 		return conflict("container %s is already paused", c.record().Name)
 	}
 	n.cfg.Prober.Pause(c.id)
-	if err := n.cfg.Runtime.Pause(ctx, c.id); err != nil {
+	if err := n.cfg.Runtime.Pause(ctx, c.runtimeID()); err != nil {
 		n.cfg.Prober.Resume(c.id)
 		return err
 	}
@@ -375,7 +385,7 @@ func (n *Node) Unpause(ctx context.Context, ref string) error {
 	if c.record().State != Paused {
 		return conflict("container %s is not paused", c.record().Name)
 	}
-	if err := n.cfg.Runtime.Resume(ctx, c.id); err != nil {
+	if err := n.cfg.Runtime.Resume(ctx, c.runtimeID()); err != nil {
 		return err
 	}
 	n.cfg.Prober.Resume(c.id)
@@ -404,7 +414,7 @@ func (n *Node) Exec(ctx context.Context, ref string, spec jail.ExecSpec) (jail.P
 	if c.record().State == Paused {
 		return nil, conflict("container %s is paused, unpause the container before exec", c.id)
 	}
-	return n.cfg.Runtime.Exec(ctx, c.id, spec)
+	return n.cfg.Runtime.Exec(ctx, c.runtimeID(), spec)
 }
 
 // Size is the bytes of a container's own changes and of its whole root.

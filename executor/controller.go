@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 
 	cerrdefs "github.com/containerd/errdefs"
 	dockerevents "github.com/docker/docker/api/types/events"
@@ -25,6 +27,11 @@ type controller struct {
 	node *Node
 	task *api.Task
 	id   string
+
+	stopped atomic.Bool // Shutdown was called: how it ends is Shutdown's to say
+
+	mu   sync.Mutex
+	told string // what was last reported of the RUNNING task (see withdrawnText)
 }
 
 // Controller makes the handle for a task. It implements exec.Executor.
@@ -32,14 +39,27 @@ func (n *Node) Controller(t *api.Task) (exec.Controller, error) {
 	if t.Spec.GetContainer() == nil {
 		return nil, exec.ErrRuntimeUnsupported
 	}
-	return &controller{node: n, task: t, id: taskContainerID(t.ID)}, nil
+	c := &controller{node: n, task: t, id: taskContainerID(t.ID)}
+	if t.Status.State == api.TaskStateRunning {
+		c.told = t.Status.Err
+	}
+	if ctr, ok := n.byID(c.id); ok && n.heed(ctr, t) {
+		n.wg.Go(func() { n.expose(n.ctx, ctr) })
+	}
+	return c, nil
 }
 
 func (c *controller) log() *slog.Logger { return c.node.log.With("task_id", c.task.ID) }
 
-// Update takes note of changes of a running task: there are none to act on,
-// as a new spec makes a new task.
-func (c *controller) Update(context.Context, *api.Task) error { return nil }
+// Update takes note of changes of a running task. Its spec does not change, a
+// new one makes a new task; what its service says beside it may, and what the
+// operator says of it.
+func (c *controller) Update(ctx context.Context, t *api.Task) error {
+	if ctr, ok := c.node.byID(c.id); ok && c.node.heed(ctr, t) {
+		c.node.expose(ctx, ctr)
+	}
+	return nil
+}
 
 // Prepare makes the container: its image is here and its networks exist.
 func (c *controller) Prepare(ctx context.Context) error {
@@ -116,18 +136,45 @@ func (c *controller) Start(ctx context.Context) error {
 
 // Wait returns when the task has ended: nil for exit code 0, an error for any
 // other and whenever it was unhealthy.
+//
+// While the task runs it returns a temporary error whenever there is something
+// to say of it: SwarmKit's agent reports that as the Status.Err of the RUNNING
+// task and calls Wait again a second later. The error's text is empty when
+// there is nothing to say any more.
 func (c *controller) Wait(ctx context.Context) error {
 	ctr, ok := c.node.byID(c.id)
 	if !ok {
 		return c.vanished()
 	}
 	_, done := ctr.run()
-	select {
-	case <-done:
-		return c.endError(ctr)
-	case <-ctx.Done():
-		return ctx.Err()
+	for {
+		rec, changed := ctr.news()
+		if text := c.node.withdrawnText(rec); rec.running() && c.tells(text) {
+			return exec.MakeTemporary(errors.New(text))
+		}
+		select {
+		case <-done:
+			if c.stopped.Load() {
+				// The agent has left a Wait behind; what it would report
+				// belies the shutdown.
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return c.endError(ctr)
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
+}
+
+// tells notes what is reported, and tells whether it is news.
+func (c *controller) tells(text string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	news := text != c.told
+	c.told = text
+	return news
 }
 
 // endError is why a task that ended has failed, or nil.
@@ -151,6 +198,7 @@ func (c *controller) endError(ctr *Container) error {
 
 // Shutdown stops the task: out of traffic, stop signal, grace, SIGKILL.
 func (c *controller) Shutdown(ctx context.Context) error {
+	c.stopped.Store(true)
 	ctr, ok := c.node.byID(c.id)
 	if !ok {
 		return nil

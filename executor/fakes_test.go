@@ -33,6 +33,9 @@ type journal struct {
 }
 
 func (j *journal) add(format string, args ...any) {
+	if j == nil {
+		return
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines = append(j.lines, fmt.Sprintf(format, args...))
@@ -58,6 +61,9 @@ type fakeRuntime struct {
 	ignoreTerm bool
 	failCreate error
 	probe      func(id string) (int, string) // exit code and output
+	names      []string                      // runtime IDs that were created
+	left       map[string]time.Time          // until when a deleted jail is dying, by its name
+	dies       time.Duration                 // how long a jail takes to vanish after Delete
 }
 
 type fakeProcess struct {
@@ -84,6 +90,7 @@ func (f *fakeRuntime) Create(_ context.Context, s jail.Spec) (int, error) {
 		return 0, f.failCreate
 	}
 	f.mu.Lock()
+	f.names = append(f.names, s.ID)
 	delete(f.on, s.ID)
 	f.mu.Unlock()
 	f.process(s.ID)
@@ -145,7 +152,32 @@ func (f *fakeRuntime) Kill(_ context.Context, id string, sig int) error {
 	return nil
 }
 
-func (f *fakeRuntime) Delete(context.Context, string) error { f.j.add("delete"); return nil }
+func (f *fakeRuntime) Delete(_ context.Context, id string) error {
+	f.j.add("delete")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left == nil {
+		f.left = map[string]time.Time{}
+	}
+	if _, known := f.left[id]; !known && f.on[id] != nil {
+		f.left[id] = time.Now().Add(f.dies)
+	}
+	return nil
+}
+
+// Lingers makes it a runtime of jails, which take a while to die.
+func (f *fakeRuntime) Lingers(_ context.Context, id string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Now().Before(f.left[id]), nil
+}
+
+func (f *fakeRuntime) created() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.names)
+}
+
 func (f *fakeRuntime) Logs(_ context.Context, id string, _ jail.LogQuery, _ func(jail.LogLine) error) error {
 	_, _, err := f.Running(context.Background(), id)
 	return err
@@ -164,9 +196,13 @@ func (f *fakeRuntime) RunProbe(_ context.Context, id string, _ []string, out io.
 	return code, err
 }
 
-type fakeImages struct{ image.Images }
+type fakeImages struct {
+	image.Images
+	j    *journal // nil: not written
+	busy func() error
+}
 
-func (fakeImages) Get(ref string) (image.Image, error) {
+func (*fakeImages) Get(ref string) (image.Image, error) {
 	if ref == "missing:1" {
 		return image.Image{}, cerrdefs.ErrNotFound.WithMessage("No such image: " + ref)
 	}
@@ -175,25 +211,51 @@ func (fakeImages) Get(ref string) (image.Image, error) {
 		Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "/image-probe"}},
 	}}}, nil
 }
-func (fakeImages) Pull(context.Context, string, image.Auth, image.Progress) (image.Image, error) {
+func (*fakeImages) Pull(context.Context, string, image.Auth, image.Progress) (image.Image, error) {
 	return image.Image{}, cerrdefs.ErrNotFound.WithMessage("No such image: missing:1")
 }
-func (fakeImages) Mount(context.Context, string, string) (string, error) { return "/root", nil }
-func (fakeImages) Unmount(context.Context, string) error                 { return nil }
-func (fakeImages) Release(context.Context, string) error                 { return nil }
-func (fakeImages) Sweep(context.Context, map[string]bool) error          { return nil }
-
-type fakeNetworks struct{ network.Networks }
-
-func (fakeNetworks) Attach(context.Context, string, []string) (string, []network.Attachment, error) {
-	return "/run/netns/x", nil, nil
+func (f *fakeImages) Mount(context.Context, string, string) (string, error) {
+	f.j.add("mount")
+	return "/root", nil
 }
-func (fakeNetworks) Attachments(string) []network.Attachment {
+func (f *fakeImages) Unmount(context.Context, string) error {
+	f.j.add("unmount")
+	return f.held()
+}
+func (f *fakeImages) Release(context.Context, string) error {
+	f.j.add("release")
+	return f.held()
+}
+func (f *fakeImages) held() error {
+	if f.busy == nil {
+		return nil
+	}
+	return f.busy()
+}
+func (*fakeImages) Sweep(context.Context, map[string]bool) error { return nil }
+
+type fakeNetworks struct {
+	network.Networks
+	j *journal // nil: not written
+}
+
+func (f *fakeNetworks) Lease(_ context.Context, id string, _ []string) ([]network.Attachment, error) {
+	f.j.add("lease")
+	return f.Attachments(id), nil
+}
+func (f *fakeNetworks) Attach(_ context.Context, id string, _ []string) (string, []network.Attachment, error) {
+	f.j.add("attach %s", id)
+	return "/run/netns/x", f.Attachments(id), nil
+}
+func (*fakeNetworks) Attachments(string) []network.Attachment {
 	return []network.Attachment{{NetworkID: "n", Addr: netip.MustParsePrefix("10.0.0.2/24"), Gateway: netip.MustParseAddr("10.0.0.1")}}
 }
-func (fakeNetworks) Detach(context.Context, string) error         { return nil }
-func (fakeNetworks) Sweep(context.Context, map[string]bool) error { return nil }
-func (fakeNetworks) Ensure(_ context.Context, n network.Network) (network.Network, error) {
+func (f *fakeNetworks) Detach(_ context.Context, id string) error {
+	f.j.add("detach %s", id)
+	return nil
+}
+func (*fakeNetworks) Sweep(context.Context, map[string]bool) error { return nil }
+func (*fakeNetworks) Ensure(_ context.Context, n network.Network) (network.Network, error) {
 	return n, nil
 }
 
@@ -202,6 +264,8 @@ type fakeTraffic struct {
 	mu         sync.Mutex
 	members    map[string]traffic.Member
 	stuckUntil time.Time // Withdraw fails to confirm before
+
+	removeStuck bool // Remove never confirms
 }
 
 func (f *fakeTraffic) Put(_ context.Context, m traffic.Member) error {
@@ -215,7 +279,7 @@ func (f *fakeTraffic) Put(_ context.Context, m traffic.Member) error {
 func (f *fakeTraffic) Withdraw(ctx context.Context, id string) error {
 	f.mu.Lock()
 	m := f.members[id]
-	m.Serving = false
+	m.Serving, m.Unhealthy = false, false
 	f.members[id] = m
 	stuck := time.Until(f.stuckUntil)
 	f.mu.Unlock()
@@ -231,12 +295,22 @@ func (f *fakeTraffic) Withdraw(ctx context.Context, id string) error {
 	return nil
 }
 
-func (f *fakeTraffic) Remove(_ context.Context, id string) error {
+func (f *fakeTraffic) Remove(ctx context.Context, id string) error {
+	if f.removeStuck {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.members, id)
 	f.j.add("remove")
 	return nil
+}
+
+func (f *fakeTraffic) member(id string) traffic.Member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.members[id]
 }
 
 func (f *fakeTraffic) serving(id string) bool {
@@ -245,13 +319,64 @@ func (f *fakeTraffic) serving(id string) bool {
 	return f.members[id].Serving
 }
 
+// fakeLeader answers as the test says.
+type fakeLeader struct {
+	mu      sync.Mutex
+	may     bool
+	err     error
+	hangs   bool
+	asked   []time.Time
+	reports map[string][]byte
+}
+
+func (f *fakeLeader) MayReplace(ctx context.Context, _ string) (bool, error) {
+	f.mu.Lock()
+	f.asked = append(f.asked, time.Now())
+	may, err, hangs := f.may, f.err, f.hangs
+	f.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	return may, err
+}
+
+func (f *fakeLeader) KeepReport(_ context.Context, taskID string, report []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return f.err
+	}
+	if f.reports == nil {
+		f.reports = map[string][]byte{}
+	}
+	f.reports[taskID] = report
+	return nil
+}
+
+func (f *fakeLeader) set(may bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.may, f.err = may, err
+}
+
+func (f *fakeLeader) times() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.asked)
+}
+
 // bench is a node among fakes, with the real monitor.
 type bench struct {
 	t       *testing.T
 	dir     string
 	j       *journal
 	rt      *fakeRuntime
+	images  *fakeImages
+	nets    *fakeNetworks
 	traffic *fakeTraffic
+	leader  *fakeLeader // nil: none
+	jails   bool        // Config.JailFirst
 	monitor *healthcheck.Monitor
 	events  *events.Log
 	node    *Node
@@ -259,12 +384,17 @@ type bench struct {
 	ended   chan error
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t *testing.T, with ...func(*bench)) *bench {
 	j := &journal{}
 	b := &bench{
 		t: t, dir: t.TempDir(), j: j,
 		rt:      &fakeRuntime{j: j, on: map[string]*fakeProcess{}, probe: func(string) (int, string) { return 0, "" }},
+		images:  &fakeImages{},
+		nets:    &fakeNetworks{},
 		traffic: &fakeTraffic{j: j, members: map[string]traffic.Member{}},
+	}
+	for _, change := range with {
+		change(b)
 	}
 	b.open()
 	return b
@@ -278,14 +408,28 @@ func (b *bench) open() {
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop, b.ended = stop, make(chan error, 1)
 	go func() { b.ended <- b.monitor.Run(ctx) }()
-	node, err := Open(b.t.Context(), Config{
-		StateDir: b.dir, Hostname: "here", Runtime: b.rt, Images: fakeImages{}, Networks: fakeNetworks{},
+	cfg := Config{
+		StateDir: b.dir, Hostname: "here", Runtime: b.rt, Images: b.images, Networks: b.nets, JailFirst: b.jails,
 		Traffic: b.traffic, Prober: b.monitor, Events: b.events,
-	})
+	}
+	if b.leader != nil {
+		cfg.Leader = b.leader
+	}
+	node, err := Open(b.t.Context(), cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.node = node
+}
+
+// record is a container's record as it would be adopted now.
+func (b *bench) record(id string) Record {
+	b.t.Helper()
+	c, ok := b.node.byID(id)
+	if !ok {
+		b.t.Fatalf("no container %s", id)
+	}
+	return c.record()
 }
 
 // close ends the daemon and leaves the containers.

@@ -49,7 +49,7 @@ func (n *Node) resolvConf(r Record) (string, error) {
 	}
 	servers := r.HostConfig.DNS
 	if len(servers) == 0 {
-		for _, a := range n.cfg.Networks.Attachments(r.ID) {
+		for _, a := range n.cfg.Networks.Attachments(r.runtimeID()) {
 			servers = append(servers, a.Gateway.String())
 			break // one server: every network's answers for all of the asker's networks
 		}
@@ -78,14 +78,14 @@ func (n *Node) hosts(r Record) string {
 			continue
 		}
 		if ip == "host-gateway" {
-			for _, a := range n.cfg.Networks.Attachments(r.ID) {
+			for _, a := range n.cfg.Networks.Attachments(r.runtimeID()) {
 				ip = a.Gateway.String()
 				break
 			}
 		}
 		fmt.Fprintf(&b, "%s\t%s\n", ip, name)
 	}
-	for _, a := range n.cfg.Networks.Attachments(r.ID) {
+	for _, a := range n.cfg.Networks.Attachments(r.runtimeID()) {
 		fmt.Fprintf(&b, "%s\t%s\n", a.Addr.Addr(), r.hostname())
 	}
 	return b.String()

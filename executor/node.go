@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
-	"time"
+	"sync/atomic"
 
 	dockerevents "github.com/docker/docker/api/types/events"
 
@@ -18,21 +18,6 @@ import (
 	"satld/jail"
 	"satld/network"
 	"satld/traffic"
-)
-
-const (
-	// withdrawBound is how long a stop waits for the packet filter to confirm
-	// a withdrawal: one failed apply and its retries fit in it, a filter that
-	// stays broken does not wedge the task (cases/pool.md, pool-4).
-	withdrawBound = 5 * time.Second
-	// proberBound is how long a stop waits for a probe in flight to be killed.
-	proberBound = 2 * time.Second
-	// killBound is how long a killed container may take to end before its
-	// stop reports an error; its end is still watched for.
-	killBound = 10 * time.Second
-	// DefaultGrace is the time between stop signal and SIGKILL where the spec
-	// gives none: Docker's own.
-	DefaultGrace = 10 * time.Second
 )
 
 // Prober watches containers by probing them; *healthcheck.Monitor is one.
@@ -51,13 +36,25 @@ type Config struct {
 	Version  string // engine version shown in the node's description
 	Labels   map[string]string
 
+	// JailFirst: a container is a jail, which exists before it can be attached
+	// to networks, dies in its own time, and whose name is never used again.
+	JailFirst bool
+
 	Runtime  jail.Runtime
 	Images   image.Images
-	Networks network.Networks
+	Networks Networks
 	Traffic  traffic.Traffic
 	Prober   Prober
+	Leader   Leader // nil: every unhealthy task may be replaced, no report is kept
 	Events   *events.Log
 	Logger   *slog.Logger
+}
+
+// Networks is what this package uses of package network.
+type Networks interface {
+	network.Networks
+	// Lease gives a container the addresses that Attach will use.
+	Lease(ctx context.Context, containerID string, networkIDs []string) ([]network.Attachment, error)
 }
 
 // Node runs containers on this machine. It implements SwarmKit's
@@ -76,6 +73,8 @@ type Node struct {
 	mu         sync.Mutex
 	containers map[string]*Container // by ID
 	nodeID     string
+
+	nodeUnready atomic.Bool // an operator took the node out of traffic
 }
 
 // Open takes over what an earlier daemon left, before anything new may
@@ -87,6 +86,9 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, dir: filepath.Join(cfg.StateDir, "executor"), log: cfg.Logger, containers: make(map[string]*Container)}
 	n.ctx, n.stop = context.WithCancel(context.Background())
+	if err := n.loadNodeState(); err != nil {
+		n.log.Warn("operator's word on this node is not known until the cluster is heard from", "err", err)
+	}
 	if err := n.adoptAll(ctx); err != nil {
 		n.stop()
 		return nil, fmt.Errorf("take over containers: %w", err)
@@ -129,6 +131,7 @@ func (n *Node) all() []*Container {
 func (n *Node) update(c *Container, change func(*Record)) error {
 	c.mu.Lock()
 	change(&c.rec)
+	c.tell()
 	c.mu.Unlock()
 	return n.save(c)
 }
@@ -153,6 +156,7 @@ func (n *Node) advance(c *Container, to State, change func(*Record)) error {
 	if change != nil {
 		change(&c.rec)
 	}
+	c.tell()
 	c.mu.Unlock()
 	return n.save(c)
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -40,11 +41,14 @@ type Record struct {
 	Aliases    map[string][]string // by network ID
 	Ports      []PortBinding
 	Args       []string
-	FailOpen   bool // service label satl.traffic.fail-open
-	NotReady   bool // service label satl.dns.not-ready
-	Host       bool // runs in the host's own network stack
+	FailOpen   bool          // service label satl.traffic.fail-open
+	NotReady   bool          // service label satl.dns.not-ready
+	Drain      time.Duration // service label satl.traffic.drain
+	InTurn     bool          // service label satl.health.replace-parallelism: the leader says when
+	Host       bool          // runs in the host's own network stack
 
 	State     State
+	Run       int // counts starts where each has a runtime ID of its own
 	Started   time.Time
 	Finished  time.Time
 	ExitCode  int
@@ -54,12 +58,42 @@ type Record struct {
 
 	Proved    bool   // a probe has passed, or there is none: it was observed RUNNING
 	Withdrawn bool   // taken out of traffic for good
-	Unhealthy string // why it is being replaced; empty while it is not
-	Stopping  bool   // somebody asked for its stop
+	Unhealthy string // why it is to be replaced; empty while it is not
+	Unrouted  string // why it is out of traffic until it passes; empty while it is not
+	Unready   bool   // an operator took it out of traffic
+	Stopping  bool   // somebody asked for its stop, or its turn to be replaced came
 
 	// Of a stop under way, so that a later daemon finishes it.
-	StopSignal int       // 0 is the container's own
-	StopBy     time.Time // when its grace is over
+	StopSignal int           // 0 is the container's own
+	StopGrace  time.Duration // between signal and SIGKILL; negative: it is never killed
+	DrainBy    time.Time     // when its drain is over; zero: it has not begun, or there is none
+	StopBy     time.Time     // when its grace is over; zero: no signal was sent yet, or it is never killed
+}
+
+// runtimeID names the container's run for the runtime and for networks. It is
+// the container's ID, and where names are used once each later run has a
+// suffix: a dying jail blocks its name (facts/freebsd.md, "A dying jail").
+func (r Record) runtimeID() string {
+	if r.Run < 2 {
+		return r.ID
+	}
+	return r.ID + "-" + strconv.Itoa(r.Run)
+}
+
+// earlierRun names the run before the last one, "" without.
+func (r Record) earlierRun() string {
+	if r.Run < 2 {
+		return ""
+	}
+	r.Run--
+	return r.runtimeID()
+}
+
+// endRun forgets what belongs to one run only.
+func (r *Record) endRun() {
+	r.Proved, r.Withdrawn, r.Stopping, r.Unhealthy, r.Unrouted, r.Error = false, false, false, "", "", ""
+	r.StopSignal, r.StopGrace, r.DrainBy, r.StopBy = 0, 0, time.Time{}, time.Time{}
+	r.OOMKilled = false
 }
 
 // recordFile is where a container's record is kept.
@@ -77,9 +111,17 @@ func saveRecord(dir string, r Record) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("save record of container %s: %w", r.ID, err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".container-*")
-	if err != nil {
+	if err := replaceFile(path, data); err != nil {
 		return fmt.Errorf("save record of container %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// replaceFile writes a file in one step.
+func replaceFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
 	}
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Close())
@@ -87,7 +129,7 @@ func saveRecord(dir string, r Record) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		return fmt.Errorf("save record of container %s: %w", r.ID, errors.Join(err, os.Remove(f.Name())))
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }

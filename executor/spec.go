@@ -23,7 +23,7 @@ import (
 func (n *Node) runtimeSpec(r Record, root, netns string) (jail.Spec, error) {
 	c, h := r.Config, r.HostConfig
 	s := jail.Spec{
-		ID: r.ID, TaskID: r.TaskID, Rootfs: root, ReadOnly: h.ReadonlyRootfs,
+		ID: r.runtimeID(), TaskID: r.TaskID, Rootfs: root, ReadOnly: h.ReadonlyRootfs,
 		Args: r.Args, Env: slices.Clone(c.Env), Cwd: c.WorkingDir, User: c.User, Groups: h.GroupAdd,
 		TTY: c.Tty, OpenStdin: c.OpenStdin, StdinOnce: c.StdinOnce, Hostname: r.hostname(), Domainname: c.Domainname,
 		NetNS: netns, HostNetwork: r.Host,
@@ -44,7 +44,7 @@ func (n *Node) runtimeSpec(r Record, root, netns string) (jail.Spec, error) {
 	if c.Tty && !hasEnv(s.Env, "TERM") {
 		s.Env = append(s.Env, "TERM=xterm")
 	}
-	for _, a := range n.cfg.Networks.Attachments(r.ID) {
+	for _, a := range n.cfg.Networks.Attachments(r.runtimeID()) {
 		s.Address = a.Addr.Addr()
 		break
 	}

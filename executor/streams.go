@@ -77,7 +77,7 @@ func (n *Node) Logs(ctx context.Context, ref string, q jail.LogQuery, each func(
 	c.mu.Lock()
 	began := c.began
 	c.mu.Unlock()
-	err = n.cfg.Runtime.Logs(ctx, c.id, q, each)
+	err = n.cfg.Runtime.Logs(ctx, c.runtimeID(), q, each)
 	if !cerrdefs.IsNotFound(err) {
 		return err
 	}
@@ -87,7 +87,7 @@ func (n *Node) Logs(ctx context.Context, ref string, q jail.LogQuery, each func(
 	}
 	select {
 	case <-began:
-		if err = n.cfg.Runtime.Logs(ctx, c.id, q, each); cerrdefs.IsNotFound(err) {
+		if err = n.cfg.Runtime.Logs(ctx, c.runtimeID(), q, each); cerrdefs.IsNotFound(err) {
 			return nil // the start failed
 		}
 		return err
@@ -110,7 +110,7 @@ func (n *Node) Attach(ctx context.Context, ref string, stdin io.Reader, stdout, 
 	live, began := c.rec.State.Live(), c.began
 	c.mu.Unlock()
 	if live {
-		return n.cfg.Runtime.Attach(ctx, c.id, stdin, stdout, stderr)
+		return n.cfg.Runtime.Attach(ctx, c.runtimeID(), stdin, stdout, stderr)
 	}
 	select {
 	case <-began:
@@ -121,7 +121,7 @@ func (n *Node) Attach(ctx context.Context, ref string, stdin io.Reader, stdout, 
 	case <-n.ctx.Done():
 		return errors.New("the daemon is stopping")
 	}
-	err = n.cfg.Runtime.AttachFromStart(ctx, c.id, stdin, stdout, stderr)
+	err = n.cfg.Runtime.AttachFromStart(ctx, c.runtimeID(), stdin, stdout, stderr)
 	if cerrdefs.IsNotFound(err) { // the start failed, and whoever started it was told why
 		return nil
 	}
@@ -134,5 +134,5 @@ func (n *Node) Resize(ctx context.Context, ref string, width, height uint16) err
 	if err != nil {
 		return err
 	}
-	return n.cfg.Runtime.Resize(ctx, c.id, width, height)
+	return n.cfg.Runtime.Resize(ctx, c.runtimeID(), width, height)
 }

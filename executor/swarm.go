@@ -56,13 +56,5 @@ func Machine() string {
 	return runtime.GOARCH
 }
 
-// Configure takes note of the node object: its ID is shown with containers.
-func (n *Node) Configure(_ context.Context, node *api.Node) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.nodeID = node.ID
-	return nil
-}
-
 // SetNetworkBootstrapKeys is for encrypted overlays, which there are none of.
 func (n *Node) SetNetworkBootstrapKeys([]*api.EncryptionKey) error { return nil }

@@ -50,10 +50,12 @@ func taskRecord(t *api.Task, spec *api.ContainerSpec) (Record, error) {
 	r := Record{
 		ID: taskContainerID(t.ID), Name: naming.Task(t), Image: spec.Image, Created: time.Now(),
 		TaskID: t.ID, ServiceID: t.ServiceID, ServiceName: t.ServiceAnnotations.Name, NodeID: t.NodeID, Slot: t.Slot,
-		FailOpen: t.ServiceAnnotations.Labels["satl.traffic.fail-open"] == "true",
-		NotReady: t.ServiceAnnotations.Labels["satl.dns.not-ready"] == "true",
-		Ports:    taskPorts(t),
-		Aliases:  make(map[string][]string),
+		Unready: t.Annotations.Labels[labelReady] == "false",
+		Ports:   taskPorts(t),
+		Aliases: make(map[string][]string),
+	}
+	if err := r.takeServiceLabels(t.ServiceAnnotations.Labels); err != nil {
+		return Record{}, err
 	}
 	for _, a := range t.Networks {
 		if a.Network == nil {

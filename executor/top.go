@@ -17,7 +17,7 @@ func (n *Node) Top(ctx context.Context, ref, psArgs string) (titles []string, ro
 	if err != nil {
 		return nil, nil, err
 	}
-	pids, err := n.cfg.Runtime.Pids(ctx, c.id)
+	pids, err := n.cfg.Runtime.Pids(ctx, c.runtimeID())
 	if err != nil {
 		return nil, nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	dockerevents "github.com/docker/docker/api/types/events"
 
 	"satld/healthcheck"
-	"satld/traffic"
 )
 
 // errUnhealthy marks the failure of a task that its probe condemned: an error
@@ -18,39 +17,66 @@ import (
 // it COMPLETE (DESIGN.md section 5).
 var errUnhealthy = errors.New("unhealthy")
 
-// onVerdict acts on a change of verdict. A pass proves the task and lets
-// traffic in. An unhealthy verdict takes it out of traffic first, then stops
-// it; the controller reports FAILED when it has ended, and the restart policy
-// decides what follows (spec/healthchecks.txt, "The second difference").
+// onVerdict acts on a change of verdict.
 func (n *Node) onVerdict(c *Container, t healthcheck.Transition) {
 	rec := c.record()
 	if rec.Stopping {
 		return
 	}
-	log := n.logger(rec)
 	n.event(rec, dockerevents.Action("health_status: "+t.To.String()))
 	switch t.To {
 	case healthcheck.Healthy:
-		if err := n.update(c, func(r *Record) { r.Proved = true }); err != nil {
-			log.Warn("pass not recorded; after a restart of the daemon the task proves itself again", "err", err)
-		}
-		err := n.bounded(withdrawBound, func(ctx context.Context) error { return n.cfg.Traffic.Put(ctx, n.member(c.record())) })
-		if err != nil {
-			log.Warn("traffic change not confirmed yet; it is retried", "err", err)
-		}
-		c.mu.Lock()
-		closeOnce(c.proved)
-		c.mu.Unlock()
+		n.passed(c)
 	case healthcheck.Unhealthy:
-		begun := time.Now()
-		reason := t.Reason()
-		if err := n.update(c, func(r *Record) { r.Unhealthy, r.Withdrawn = reason, true }); err != nil {
-			log.Warn("verdict not recorded", "err", err)
-		}
-		n.withdraw(n.ctx, c)
-		log.Warn("task is unhealthy: withdrawn and stopping", "reason", reason, "withdrawn_in", time.Since(begun).String())
-		n.wg.Go(func() { n.finishStop(c) })
+		n.condemn(c, t.Reason())
 	}
+}
+
+// passed proves a task and lets traffic in, at the first pass as at any later
+// one after it was withdrawn.
+func (n *Node) passed(c *Container) {
+	c.mu.Lock()
+	if c.rec.Stopping { // its turn came a moment ago
+		c.mu.Unlock()
+		return
+	}
+	was := c.rec.outForHealth()
+	c.rec.Proved, c.rec.Unhealthy, c.rec.Unrouted = true, "", ""
+	c.tell()
+	c.mu.Unlock()
+	log := n.logger(c.record())
+	if err := n.save(c); err != nil {
+		log.Warn("pass not recorded; after a restart of the daemon the task proves itself again", "err", err)
+	}
+	if was != "" {
+		log.Info("task passes again and returns to traffic", "was", was)
+	}
+	n.expose(context.WithoutCancel(n.ctx), c)
+	c.mu.Lock()
+	closeOnce(c.proved)
+	c.mu.Unlock()
+}
+
+// condemn takes an unhealthy task out of traffic and then stops it, at once
+// or, where its service replaces its tasks in turn, when the leader says so;
+// the controller reports FAILED when it has ended, and the restart policy
+// decides what follows (spec/healthchecks.txt, "The second difference").
+func (n *Node) condemn(c *Container, reason string) {
+	begun := time.Now()
+	waits := n.waitsForTurn(c.record())
+	err := n.update(c, func(r *Record) { r.Unhealthy, r.Withdrawn = reason, r.Withdrawn || !waits })
+	log := n.logger(c.record())
+	if err != nil {
+		log.Warn("verdict not recorded", "err", err)
+	}
+	n.expose(n.ctx, c)
+	if waits {
+		log.Warn("task is unhealthy: withdrawn, and waits for its turn to be replaced", "reason", reason, "withdrawn_in", time.Since(begun).String())
+		n.askForTurn(c)
+		return
+	}
+	log.Warn("task is unhealthy: withdrawn and stopping", "reason", reason, "withdrawn_in", time.Since(begun).String())
+	n.wg.Go(func() { n.finishStop(c) })
 }
 
 // unwatch ends the probing of a container and waits, within bounds, for a
@@ -91,27 +117,4 @@ func (n *Node) health(c *Container) *healthcheck.Health {
 		return nil
 	}
 	return &h
-}
-
-// serving is the one predicate of DESIGN.md section 5 as this node sees it:
-// observed RUNNING, not to stop, not withdrawn.
-func (r Record) serving() bool {
-	return r.State.Live() && r.Proved && !r.Withdrawn && !r.Stopping
-}
-
-// member is what traffic needs to know of a container.
-func (n *Node) member(r Record) traffic.Member {
-	m := traffic.Member{
-		ContainerID: r.ID, Name: r.Name,
-		TaskID: r.TaskID, ServiceID: r.ServiceID, ServiceName: r.ServiceName, Slot: r.Slot,
-		NotReadyNames: r.NotReady, FailOpen: r.FailOpen,
-		Serving: r.serving(), Process: r.State.Live(),
-	}
-	for _, a := range n.cfg.Networks.Attachments(r.ID) {
-		m.Endpoints = append(m.Endpoints, traffic.Endpoint{NetworkID: a.NetworkID, Addr: a.Addr.Addr(), Aliases: r.Aliases[a.NetworkID]})
-	}
-	for _, p := range r.Ports {
-		m.Ports = append(m.Ports, p.traffic())
-	}
-	return m
 }

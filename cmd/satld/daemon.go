@@ -26,6 +26,7 @@ import (
 	"satld/events"
 	"satld/executor"
 	"satld/healthcheck"
+	"satld/platform"
 	"satld/redirect"
 	"satld/traffic"
 )
@@ -71,7 +72,8 @@ func daemon(ctx context.Context, cfg Config) (err error) {
 	// pass, which would else find nobody and empty the pools.
 	exec, err := executor.Open(ctx, executor.Config{
 		StateDir: cfg.StateDir, Hostname: hostname, Version: version,
-		Runtime: n.runtime, Images: n.images, Networks: networks, Traffic: table, Prober: monitor,
+		JailFirst: platform.OS == "freebsd",
+		Runtime:   n.runtime, Images: n.images, Networks: networks, Traffic: table, Prober: monitor,
 		Events: happened, Logger: log,
 	})
 	if err != nil {

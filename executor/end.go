@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package executor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	dockerevents "github.com/docker/docker/api/types/events"
+
+	"satld/jail"
+)
+
+// supervise watches one run of a container until no process of it is left.
+func (n *Node) supervise(c *Container, id string) {
+	type ended struct {
+		exit jail.Exit
+		err  error
+	}
+	end := make(chan ended, 1)
+	go func() {
+		exit, err := n.cfg.Runtime.Wait(n.ctx, id)
+		end <- ended{exit, err}
+	}()
+	for {
+		select {
+		case <-c.verdicts:
+			if t := c.takeVerdict(); t != nil {
+				n.onVerdict(c, *t)
+			}
+		case e := <-end:
+			if n.ctx.Err() != nil {
+				return
+			}
+			if e.err != nil {
+				n.logger(c.record()).Error("exit status lost", "err", e.err)
+				e.exit = lost
+			}
+			n.ended(c, id, e.exit)
+			return
+		case <-n.ctx.Done():
+			<-end
+			return
+		}
+	}
+}
+
+// ended takes a container down after its main process ended. The task is
+// reported ended as soon as no process of it is left, never when its jail,
+// root or interfaces are gone (facts/freebsd.md, "A dying jail").
+func (n *Node) ended(c *Container, id string, exit jail.Exit) {
+	if exit.At.IsZero() {
+		exit.At = time.Now()
+	}
+	rec := c.record()
+	log := n.logger(rec)
+	n.unwatch(c)
+	err := n.conceal(context.WithoutCancel(n.ctx), c)
+	if err != nil {
+		log.Warn("traffic change not confirmed yet; it is retried", "err", err)
+	}
+	err = n.bounded(killBound, func(ctx context.Context) error { return n.cfg.Runtime.Delete(ctx, id) })
+	if err != nil {
+		log.Warn("processes may be left; taking them down is retried", "err", err)
+	}
+	err = n.advance(c, Exited, func(r *Record) {
+		r.Finished, r.ExitCode, r.OOMKilled = exit.At, exit.Code, exit.OOMKilled
+	})
+	if err != nil {
+		log.Error("record of an ended container not saved", "err", err)
+	}
+	c.mu.Lock()
+	c.pid = 0
+	c.mu.Unlock()
+	if exit.OOMKilled {
+		n.event(rec, dockerevents.ActionOOM)
+	}
+	// Now, so that whoever inspects it on this event sees it ended, and before
+	// the stop that waits for it is told of.
+	n.event(rec, dockerevents.ActionDie, "exitCode", fmt.Sprint(exit.Code))
+	c.mu.Lock()
+	closeOnce(c.done)
+	c.awaitRun()
+	c.mu.Unlock()
+	log.Info("container ended", "exit_code", exit.Code, "oom_killed", exit.OOMKilled)
+
+	n.takeDown(c, id)
+}
+
+// lost is the exit of a container whose end nobody saw.
+var lost = jail.Exit{Code: -1}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/moby/swarmkit/v2/api"
+)
+
+// An operator's word on a task or a node takes it out of pools and names
+// though it is healthy, and does not fail open; it stays reachable by its own
+// address. The word is in the store; what is kept here is its copy, for the
+// time between this daemon's start and the cluster's first message.
+
+// heed takes over what the cluster says of a task besides its spec: the
+// operator's word on it and its service's labels. It tells whether traffic has
+// to hear of it.
+func (n *Node) heed(c *Container, t *api.Task) bool {
+	unready := t.Annotations.Labels[labelReady] == "false"
+	c.mu.Lock()
+	before := c.rec
+	err := c.rec.takeServiceLabels(t.ServiceAnnotations.Labels)
+	c.rec.Unready = unready
+	same := before.Unready == unready && before.Drain == c.rec.Drain && before.FailOpen == c.rec.FailOpen &&
+		before.NotReady == c.rec.NotReady && before.InTurn == c.rec.InTurn
+	if !same {
+		c.tell()
+	}
+	rec := c.rec
+	c.mu.Unlock()
+	log := n.logger(rec)
+	if err != nil {
+		log.Warn("a service label is not heeded", "err", err)
+	}
+	if same {
+		return false
+	}
+	if before.Unready != unready {
+		log.Info("operator's word on the task", "ready", !unready)
+	}
+	if err := n.save(c); err != nil {
+		log.Warn("what the cluster says of the task is not recorded", "err", err)
+	}
+	return rec.State.Live()
+}
+
+// Configure takes note of the node object: its ID is shown with containers,
+// and an operator may have taken the node out of traffic.
+func (n *Node) Configure(_ context.Context, node *api.Node) error {
+	n.mu.Lock()
+	n.nodeID = node.ID
+	n.mu.Unlock()
+	unready := node.Spec.Annotations.Labels[labelReady] == "false"
+	if n.nodeUnready.Swap(unready) == unready {
+		return nil
+	}
+	n.log.Info("operator's word on this node", "ready", !unready)
+	if err := n.saveNodeState(); err != nil {
+		n.log.Warn("operator's word on this node is not recorded; it is heard again from the cluster after a restart", "err", err)
+	}
+	for _, c := range n.all() {
+		if rec := c.record(); rec.State.Live() && rec.TaskID != "" {
+			n.wg.Go(func() {
+				c.mu.Lock()
+				c.tell()
+				c.mu.Unlock()
+				n.expose(context.WithoutCancel(n.ctx), c)
+			})
+		}
+	}
+	return nil
+}
+
+// nodeState is what is kept of the node itself.
+type nodeState struct{ Unready bool }
+
+func (n *Node) nodeFile() string { return filepath.Join(n.dir, "node.json") }
+
+func (n *Node) saveNodeState() error {
+	data, err := json.Marshal(nodeState{Unready: n.nodeUnready.Load()})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		return err
+	}
+	return replaceFile(n.nodeFile(), data)
+}
+
+// loadNodeState reads it; what cannot be read is not known yet.
+func (n *Node) loadNodeState() error {
+	data, err := os.ReadFile(n.nodeFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var s nodeState
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf("read %s: %w", n.nodeFile(), err)
+	}
+	n.nodeUnready.Store(s.Unready)
+	return nil
+}
