@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -45,7 +46,7 @@ func init() {
 	}
 	// churn does all that changes the state, for ever.
 	children["churn"] = func() error {
-		s, err := Open(Config{StateDir: os.Getenv("STATE")})
+		s, err := atState()
 		if err != nil {
 			return err
 		}
@@ -74,6 +75,16 @@ func init() {
 			}
 		}
 	}
+}
+
+// atState is a store in $STATE, with clones of the pool in $POOL if there is one.
+func atState() (*Store, error) {
+	var c Config
+	if dir := os.Getenv("POOL"); dir != "" {
+		c = (&zfsPool{dir: dir}).config()
+	}
+	c.StateDir = os.Getenv("STATE")
+	return Open(c)
 }
 
 func child(t *testing.T, name, state string, env ...string) *exec.Cmd {
@@ -141,14 +152,26 @@ func TestCrashInImport(t *testing.T) {
 // TestCrashAnywhere kills at arbitrary moments; whatever the moment was, the
 // state is whole and nothing is left over. The seed is printed.
 func TestCrashAnywhere(t *testing.T) {
+	t.Run("overlay", func(t *testing.T) { crashAnywhere(t, Config{}, "") })
+	t.Run("zfs", func(t *testing.T) {
+		p := newPool(t)
+		crashAnywhere(t, p.config(), p.dir)
+		if left := append(p.sets(layersSet), p.sets(containersSet)...); len(left) > 0 {
+			t.Errorf("datasets are left: %v", left)
+		}
+	})
+}
+
+func crashAnywhere(t *testing.T, c Config, pool string) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	archive := saved(t, "web:1", v1.Config{}, baseLayer(t), topLayer(t))
 	state := t.TempDir()
-	open(t, Config{StateDir: state}).Close()
+	c.StateDir, c.Logger = state, slog.New(slog.NewTextHandler(testWriter{t}, nil))
+	open(t, c).Close()
 	for round := range 12 {
-		cmd := child(t, "churn", state)
+		cmd := child(t, "churn", state, "POOL="+pool)
 		cmd.Stdin = bytes.NewReader(archive)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -163,7 +186,7 @@ func TestCrashAnywhere(t *testing.T) {
 		if err := cmd.Wait(); !killed(err) {
 			t.Fatal(err)
 		}
-		s, err := Open(Config{StateDir: state})
+		s, err := Open(c)
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
@@ -181,6 +204,11 @@ func TestCrashAnywhere(t *testing.T) {
 			t.Errorf("round %d: mounts left: %v %v", round, left, err)
 		}
 		tidy(t, s)
+		for _, img := range s.List() {
+			if _, _, err := s.Remove(t.Context(), img.ID, true); err != nil {
+				t.Errorf("round %d: %v", round, err)
+			}
+		}
 		s.Close()
 	}
 }

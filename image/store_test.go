@@ -75,10 +75,17 @@ func checkRoot(t *testing.T, root string) {
 	}
 }
 
-// eachKind runs a test with overlays and with copies.
+// kinds are the ways to make a root that can be tried here.
+var kinds = map[string]func(testing.TB) Config{
+	"default": func(testing.TB) Config { return Config{} },
+	"copy":    func(testing.TB) Config { return Config{Copy: true} },
+}
+
+// eachKind runs a test with each of them.
 func eachKind(t *testing.T, f func(t *testing.T, c Config)) {
-	t.Run("overlay", func(t *testing.T) { f(t, Config{}) })
-	t.Run("copy", func(t *testing.T) { f(t, Config{Copy: true}) })
+	for name, config := range kinds {
+		t.Run(name, func(t *testing.T) { f(t, config(t)) })
+	}
 }
 
 func TestLoadAndMount(t *testing.T) {

@@ -104,30 +104,35 @@ func (z *zfsRoots) clone(ctx context.Context, root, point string, layers []tree)
 // stays until unlock. Locks are taken from the top of a stack downwards.
 func (z *zfsRoots) stack(ctx context.Context, layers []tree) (snapshot string, unlock func(), err error) {
 	chain := chainID(layers)
-	name := z.sets.layer(chain)
-	snapshot = name + "@" + finalSnapshot
 	unlock, err = z.chains.lock(ctx, chain)
 	if err != nil {
 		return "", nil, err
 	}
-	defer func() {
-		if err != nil {
-			unlock()
-		}
-	}()
+	name := z.sets.layer(chain)
+	snapshot = name + "@" + finalSnapshot
+	if err := z.ensure(ctx, name, snapshot, chain, layers); err != nil {
+		unlock()
+		return "", nil, fmt.Errorf("making the dataset of layer %s: %w", layers[len(layers)-1].diffID, err)
+	}
+	return snapshot, unlock, nil
+}
+
+// ensure has the dataset of a stack, whose lock is held.
+func (z *zfsRoots) ensure(ctx context.Context, name, snapshot, chain string, layers []tree) error {
 	found, err := z.sets.below(ctx, name)
 	if err != nil || slices.ContainsFunc(found, func(d dataset) bool { return d.name == snapshot }) {
-		return snapshot, unlock, err
+		return err
 	}
-	if err := z.sets.destroy(ctx, name); err != nil { // half-made
-		return "", nil, err
+	if len(found) > 0 { // half-made
+		if err := z.sets.destroy(ctx, name); err != nil {
+			return err
+		}
 	}
 	point := filepath.Join(z.tmp, "chain-"+chain[:16])
 	if err = z.build(ctx, name, point, layers); err != nil {
-		err = fmt.Errorf("making the dataset of layer %s: %w", layers[len(layers)-1].diffID, err)
 		err = errors.Join(err, z.sets.destroy(context.WithoutCancel(ctx), name))
 	}
-	return snapshot, unlock, errors.Join(err, RemoveTree(point))
+	return errors.Join(err, RemoveTree(point))
 }
 
 // build makes the dataset of a stack: what is below it, the uppermost layer,
@@ -179,9 +184,18 @@ func chainsOf(layers []tree) []string {
 }
 
 // unmount does not force: a jail that is dying holds its root for a while,
-// and the caller asks again (BusyError).
+// and the caller asks again (BusyError, with the mounts within if there are any).
 func (z *zfsRoots) unmount(ctx context.Context, dir string) error {
-	return z.sets.unmount(ctx, z.sets.container(filepath.Base(dir)))
+	err := z.sets.unmount(ctx, z.sets.container(filepath.Base(dir)))
+	if busy := new(*BusyError); errors.As(err, busy) {
+		root := filepath.Join(dir, rootName)
+		mounts, listErr := mountsBelow(root)
+		if listErr != nil {
+			return errors.Join(err, listErr)
+		}
+		(*busy).Mounts = slices.DeleteFunc(mounts, func(m string) bool { return m == root })
+	}
+	return err
 }
 
 // remove deletes the dataset, and what a root of another kind left: a host may
