@@ -65,15 +65,16 @@ func (s *situation) replace(sl *slot, t *api.Task) Change {
 	fault := ended(t) && failed(t)
 	p := policyOf(t)
 	end := ""
+	tips := false // this failure rolls the update back, and with it the slot
 	if fault {
 		end = p.wants(t)
-		s.judge(sl, old, end == "complete")
+		tips = s.judge(sl, old, end == "complete") && s.rollsBack(sl.key)
 	}
 	change := Change{Why: "task's node is lost", Update: []*api.Task{old}}
 	if fault {
 		change.Why = "task ended"
 	}
-	if !s.succeeds(sl, t) {
+	if tips || !s.succeeds(sl, t) {
 		return change
 	}
 	if end != "" {
@@ -107,20 +108,22 @@ func (s *situation) replace(sl *slot, t *api.Task) Change {
 // judge notes on a task that came to an end what that means for the rollout
 // it is part of: it failed if it had not proved itself. A task that was to run
 // once and did has.
-func (s *situation) judge(sl *slot, t *api.Task, done bool) {
+func (s *situation) judge(sl *slot, t *api.Task, done bool) (failed bool) {
 	if s.dirty(t) {
-		return
+		return false
 	}
 	_, stale := s.split(sl)
 	if !unproven(t) && len(stale) == 0 {
-		return
+		return false
 	}
 	switch {
 	case done:
 		setLabel(t, LabelProven, formatTime(s.now))
 	case s.roll.active:
 		setLabel(t, LabelFailed, s.roll.id)
+		return true
 	}
+	return false
 }
 
 // succeeds tells whether a task's slot may have a successor at all.

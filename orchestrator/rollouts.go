@@ -131,23 +131,50 @@ func (s *situation) overdue(slots []*progress) (out []Change) {
 	return out
 }
 
-// tooManyFailures pauses or rolls back when more slots failed than may.
-func (s *situation) tooManyFailures(slots []*progress) (Change, bool) {
-	failures, total := 0, 0
-	var worst *api.Task
+// tally counts the slots that failed and those that the rollout is about, and
+// finds the task that failed last.
+func (s *situation) tally(slots []*progress) (failures, total int, worst *api.Task) {
 	for _, p := range slots {
 		if p.attempted || p.inFlight() || p.waits(s) || p.failure != nil {
 			total++
 		}
-		if p.failure != nil {
-			failures++
-			if worst == nil || since(p.failure).After(since(worst)) {
-				worst = p.failure
-			}
+		if p.failure == nil {
+			continue
+		}
+		failures++
+		if worst == nil || since(p.failure).After(since(worst)) {
+			worst = p.failure
 		}
 	}
+	return failures, total, worst
+}
+
+// exceeds tells whether so many failures are too many.
+func (c rolloutConfig) exceeds(failures, total int) bool {
+	return failures > 0 && c.action != api.UpdateConfig_CONTINUE && float32(failures)/float32(total) > c.ratio
+}
+
+// rollsBack tells whether the failure of one more slot rolls the update back.
+func (s *situation) rollsBack(key slotKey) bool {
+	r := s.roll
+	if !r.active || r.back || r.config.action != api.UpdateConfig_ROLLBACK || s.Service.PreviousSpec == nil {
+		return false
+	}
+	slots := s.progress()
+	failures, total, _ := s.tally(slots)
+	for _, p := range slots {
+		if p.key == key && p.failure == nil {
+			failures++
+		}
+	}
+	return r.config.exceeds(failures, total)
+}
+
+// tooManyFailures pauses or rolls back when more slots failed than may.
+func (s *situation) tooManyFailures(slots []*progress) (Change, bool) {
 	c := s.roll.config
-	if failures == 0 || c.action == api.UpdateConfig_CONTINUE || float32(failures)/float32(total) <= c.ratio {
+	failures, total, worst := s.tally(slots)
+	if !c.exceeds(failures, total) {
 		return Change{}, false
 	}
 	service := s.Service.Copy()
@@ -258,8 +285,23 @@ func (s *situation) yields(next, old *api.Task) bool {
 	if s.roll.config.startFirst {
 		return false
 	}
-	prepared := next.Status.State >= api.TaskStateReady && !ended(next) && !labelTime(next, LabelDue).After(s.now)
-	return prepared || blocked("insufficient resources") || blocked("max replicas per node")
+	if next.Status.State >= api.TaskStateReady {
+		return !ended(next) && !labelTime(next, LabelDue).After(s.now)
+	}
+	return blocked("max replicas per node") || blocked("insufficient resources") && couldHold(s.Nodes[old.NodeID], next)
+}
+
+// couldHold tells whether a node is large enough for what a task reserves.
+func couldHold(n *api.Node, t *api.Task) bool {
+	if n == nil || n.Description == nil || n.Description.Resources == nil {
+		return false
+	}
+	r := t.Spec.Resources
+	if r == nil || r.Reservations == nil {
+		return true
+	}
+	has := n.Description.Resources
+	return has.MemoryBytes >= r.Reservations.MemoryBytes && has.NanoCPUs >= r.Reservations.NanoCPUs
 }
 
 // take begins with more slots, those that serve least first, as far as the

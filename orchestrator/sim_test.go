@@ -141,7 +141,6 @@ type sim struct {
 
 	stopOrchestrator func()
 	parts            sync.WaitGroup
-	stops            []func()
 	watch            *watcher
 }
 
@@ -190,16 +189,18 @@ func simulate(t *testing.T, nodes int, run func(s *sim)) {
 		s.parts.Go(func() { s.allocate(ctx) })
 		s.parts.Go(func() { s.agents(ctx) })
 		s.startOrchestrator()
+		defer func() {
+			s.stopOrchestrator()
+			sched.Stop()
+			reaper.Stop()
+			enforcer.Stop()
+			cancel()
+			s.parts.Wait()
+			time.Sleep(time.Second) // writes of unknown outcome
+			s.store.Close()
+		}()
 		synctest.Wait()
 		run(s)
-		s.stopOrchestrator()
-		sched.Stop()
-		reaper.Stop()
-		enforcer.Stop()
-		cancel()
-		s.parts.Wait()
-		time.Sleep(time.Second) // writes of unknown outcome
-		s.store.Close()
 	})
 }
 
@@ -578,7 +579,7 @@ func (s *sim) awaitServing(image string, n int) time.Duration {
 
 func (s *sim) awaitStatus(want api.UpdateStatus_UpdateState) time.Duration {
 	s.t.Helper()
-	return s.await(time.Hour, "status "+want.String(), func() bool { return s.status() == want.String() })
+	return s.await(3*time.Hour, "status "+want.String(), func() bool { return s.status() == want.String() })
 }
 
 func (s *sim) dump() string {
@@ -598,4 +599,17 @@ func versionOf(t *api.Task) uint64 {
 		return 0
 	}
 	return t.SpecVersion.Index
+}
+
+// fail ends a task by itself, now.
+func (s *sim) fail(x *api.Task) {
+	s.t.Helper()
+	s.update(func(tx store.Tx) error {
+		t := store.GetTask(tx, x.ID)
+		t.Status = api.TaskStatus{
+			State: api.TaskStateFailed, Err: "task: non-zero exit (137)", Message: "started",
+			Timestamp: timestamp(time.Now()), AppliedAt: timestamp(time.Now()),
+		}
+		return store.UpdateTask(tx, t)
+	})
 }

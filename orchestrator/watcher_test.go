@@ -4,6 +4,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -155,7 +156,7 @@ func (w *watcher) stops(s *situation, sl *slot) {
 		for _, o := range sl.live() {
 			ran := w.runs[o.ID]
 			proof = proof || o.Status.State == api.TaskStateRunning && !ran.IsZero() && s.now.Sub(ran) >= s.roll.config.window
-			prepared = prepared || o.Status.State >= api.TaskStateReady && !ended(o)
+			prepared = prepared || o.Status.State >= api.TaskStateReady && !ended(o) || strings.HasPrefix(o.Status.Err, "no suitable node")
 		}
 		switch {
 		case s.roll.paused:
