@@ -31,7 +31,7 @@ const (
 
 // openTasks opens the agent's own record of its tasks. It is made anew if it is
 // damaged: the store has every task that matters, with its state.
-func (n *Node) openTasks() (*bolt.DB, error) {
+func (n *member) openTasks() (*bolt.DB, error) {
 	path := tasksFile(n.cfg.StateDir)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -78,14 +78,16 @@ func reserve(db *bolt.DB) error {
 
 // runAgent runs the agent until ctx is done. Its end closes the controllers
 // of its tasks' managers but shuts no task down.
-func (n *Node) runAgent(ctx context.Context, renewer *ca.TLSRenewer) error {
+func (n *member) runAgent(ctx context.Context, renewer *ca.TLSRenewer) error {
 	wait := time.NewTimer(agentPatience)
 	defer wait.Stop()
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-n.up:
-	case <-wait.C:
+	if n.raft != nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-n.up:
+		case <-wait.C:
+		}
 	}
 	tls, cancel := n.id.sec.Watch()
 	defer cancel()
@@ -114,7 +116,10 @@ func (n *Node) runAgent(ctx context.Context, renewer *ca.TLSRenewer) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- a.Err(context.Background()) }()
-	role := api.NodeRoleManager
+	role := api.NodeRoleWorker
+	if n.id.manager() {
+		role = api.NodeRoleManager
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -131,12 +136,17 @@ func (n *Node) runAgent(ctx context.Context, renewer *ca.TLSRenewer) error {
 
 // followNode renews the certificate when the manager asks for it or this
 // node's role changed, and takes a new root certificate.
-func (n *Node) followNode(c *agent.NodeChanges, role *api.NodeRole, renewer *ca.TLSRenewer) {
+func (n *member) followNode(c *agent.NodeChanges, role *api.NodeRole, renewer *ca.TLSRenewer) {
 	if c.Node != nil {
+		n.registered.Store(true)
 		want := c.Node.Spec.DesiredRole
 		changed := want != *role
 		*role = want
 		if changed {
+			if want == api.NodeRoleWorker {
+				// Soon nobody answers this node's own manager any more.
+				n.broker.SetLocalConn(nil)
+			}
 			name, err := ca.ParseRole(want)
 			if err == nil {
 				renewer.SetExpectedRole(name)

@@ -24,6 +24,12 @@ type Cluster interface {
 	// Control is SwarmKit's control API (CreateService, UpdateService, ...):
 	// errors are gRPC statuses.
 	Control() api.ControlClient
+	// Ended is closed when this node leaves its cluster, joins another or
+	// changes its role: Store and Control are then of what comes next.
+	Ended() <-chan struct{}
+	// Join and Leave: see Node.
+	Join(ctx context.Context, j Joining) error
+	Leave(ctx context.Context, force bool) error
 	// AdvertiseAddr is the host:port other nodes reach this one at.
 	AdvertiseAddr() string
 	// CreateNetwork and RemoveNetwork change networks in the store; they are

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/moby/swarmkit/v2/api"
@@ -102,10 +103,38 @@ func (c *control) UpdateNode(ctx context.Context, r *api.UpdateNodeRequest) (*ap
 	if node == nil || node.Spec.DesiredRole != api.NodeRoleManager {
 		return c.Server.UpdateNode(ctx, r)
 	}
-	if len(c.members.raft.Members()) <= 1 {
+	if members := c.members.raft.Members(); len(members) <= 1 {
 		return nil, status.Error(codes.FailedPrecondition, "attempting to demote the last manager of the swarm")
 	}
-	return nil, status.Error(codes.Unimplemented, "a manager cannot be demoted yet")
+	if !canLeave(c.members.raft.Members(), r.NodeID) {
+		return nil, status.Error(codes.FailedPrecondition, "can't remove member from the raft: this would result in a loss of quorum")
+	}
+	return c.demote(r)
+}
+
+// demote is SwarmKit's UpdateNode without its question to a raft of its own.
+func (c *control) demote(r *api.UpdateNodeRequest) (*api.UpdateNodeResponse, error) {
+	if r.NodeVersion == nil {
+		return nil, status.Error(codes.InvalidArgument, "a node's version is required")
+	}
+	var node *api.Node
+	err := c.store.Update(func(tx store.Tx) error {
+		node = store.GetNode(tx, r.NodeID)
+		if node == nil {
+			return status.Errorf(codes.NotFound, "node %s not found", r.NodeID)
+		}
+		node = node.Copy()
+		node.Meta.Version = *r.NodeVersion
+		node.Spec = *r.Spec.Copy()
+		return store.UpdateNode(tx, node)
+	})
+	if errors.Is(err, store.ErrSequenceConflict) {
+		return nil, status.Error(codes.InvalidArgument, "update out of sequence")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &api.UpdateNodeResponse{Node: node}, nil
 }
 
 // RemoveNode refuses managers, which have to be demoted first.

@@ -46,7 +46,7 @@ func there(path string) (bool, error) {
 
 // mourn logs that the store's directory is gone and which tasks go with it: a
 // new cluster does not know them, so its agent stops them.
-func (n *Node) mourn(dir string) {
+func (n *member) mourn(dir string) {
 	n.log.Error("the cluster's store is gone though this node was part of a cluster: a new cluster without services begins, "+
 		"and this node's tasks of the earlier one are stopped; to go back, stop the daemon and put the state directory back from a copy",
 		"dir", dir)

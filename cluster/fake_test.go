@@ -118,6 +118,9 @@ func testLogger() *slog.Logger {
 }
 
 // running is a node under test and the end of its Run.
+// m is the node as a member of its cluster.
+func (r *running) m() *member { return r.member.Load() }
+
 type running struct {
 	*Node
 	stop func() error // ends Run and returns its error; idempotent

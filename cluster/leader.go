@@ -37,7 +37,7 @@ const (
 
 // lead runs the leader's parts until ctx is done, which is when leadership is
 // lost or the daemon stops. The order is that of SwarmKit's manager.
-func (n *Node) lead(ctx context.Context) error {
+func (n *member) lead(ctx context.Context) error {
 	for {
 		err := n.seed()
 		if err == nil {
@@ -60,7 +60,7 @@ func (n *Node) lead(ctx context.Context) error {
 
 // leadOnce runs the leader's parts until ctx is done, or until a node that was
 // alone no longer is.
-func (n *Node) leadOnce(ctx context.Context) {
+func (n *member) leadOnce(ctx context.Context) {
 	alone := n.alone()
 	joined, cancel := state.Watch(n.store.WatchQueue(), api.EventCreateNode{})
 	defer cancel()
@@ -87,7 +87,7 @@ func (n *Node) leadOnce(ctx context.Context) {
 }
 
 // alone tells whether the cluster is this node and nobody else.
-func (n *Node) alone() (alone bool) {
+func (n *member) alone() (alone bool) {
 	n.store.View(func(tx store.ReadTx) {
 		nodes, err := store.FindNodes(tx, store.All)
 		alone = err == nil && len(nodes) == 1
@@ -119,7 +119,7 @@ func (p *parts) add(run, stop func()) {
 
 // startParts starts everything that a leader runs. The two gRPC services among
 // them live as long as the process and are stopped and started again.
-func (n *Node) startParts(ctx context.Context, alone bool) *parts {
+func (n *member) startParts(ctx context.Context, alone bool) *parts {
 	p := &parts{}
 	s := n.store
 	leading := ctx
@@ -138,6 +138,8 @@ func (n *Node) startParts(ctx context.Context, alone bool) *parts {
 	p.stops = append(p.stops, func() { n.logs.Stop() })
 	p.add(func() { logged("certificate authority", n.caServer.Run(ctx)) }, func() { n.caServer.Stop() })
 
+	rctx, cancelRoles := context.WithCancel(ctx)
+	p.add(func() { n.keepRoles(rctx) }, cancelRoles)
 	alloc := newAllocator(s, n.log)
 	actx, cancel := context.WithCancel(ctx)
 	p.add(func() { logged("allocator", alloc.Run(actx)) }, cancel)
@@ -161,7 +163,7 @@ func (n *Node) startParts(ctx context.Context, alone bool) *parts {
 // heard of it yet, and its tasks are given up 24 h later. A node alone shares
 // its process with the dispatcher: when heartbeats fail to come it was the whole
 // machine that stood still, and nobody else could run its tasks anyway.
-func (n *Node) dispatcherConfig(alone bool) *dispatcher.Config {
+func (n *member) dispatcherConfig(alone bool) *dispatcher.Config {
 	config := dispatcher.DefaultConfig()
 	if alone {
 		config.GracePeriodMultiplier = aloneGrace
@@ -180,7 +182,7 @@ func (n *Node) dispatcherConfig(alone bool) *dispatcher.Config {
 
 // awaitDispatcher waits until the dispatcher takes calls. An agent that comes
 // earlier is turned away and waits longer than necessary.
-func (n *Node) awaitDispatcher(ctx context.Context) error {
+func (n *member) awaitDispatcher(ctx context.Context) error {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"context"
-	"sync"
 
 	"github.com/docker/go-events"
 	"github.com/moby/swarmkit/v2/api"
@@ -26,11 +25,8 @@ import (
 type members struct {
 	raft  *raft.Node
 	sec   *ca.SecurityConfig
+	conns *conns
 	peers *watch.Queue // of []*api.Peer
-
-	mu   sync.Mutex
-	addr string // of conn
-	conn *grpc.ClientConn
 }
 
 var (
@@ -38,8 +34,8 @@ var (
 	_ raftselector.ConnProvider = (*members)(nil)
 )
 
-func newMembers(r *raft.Node, sec *ca.SecurityConfig) *members {
-	return &members{raft: r, sec: sec, peers: watch.NewQueue()}
+func newMembers(r *raft.Node, sec *ca.SecurityConfig, conns *conns) *members {
+	return &members{raft: r, sec: sec, conns: conns, peers: watch.NewQueue()}
 }
 
 // MemoryStore implements dispatcher.Cluster.
@@ -50,9 +46,13 @@ func (m *members) GetMemberlist() map[uint64]*api.RaftMember {
 	out := map[uint64]*api.RaftMember{}
 	for _, s := range m.raft.Members() {
 		id := raft.NumericID(s.ID)
+		reach := api.RaftMemberStatus_REACHABLE
+		if s.Unreachable {
+			reach = api.RaftMemberStatus_UNREACHABLE
+		}
 		out[id] = &api.RaftMember{
 			RaftID: id, NodeID: s.ID, Addr: s.Addr,
-			Status: api.RaftMemberStatus{Leader: s.Leader, Reachability: api.RaftMemberStatus_REACHABLE},
+			Status: api.RaftMemberStatus{Leader: s.Leader, Reachability: reach},
 		}
 	}
 	return out
@@ -73,6 +73,14 @@ func (m *members) status(nodeID string) *api.ManagerStatus {
 	}
 }
 
+// list is the managers, this one among them.
+func (m *members) list() (out []api.Peer) {
+	for _, s := range m.raft.Members() {
+		out = append(out, api.Peer{NodeID: s.ID, Addr: s.Addr})
+	}
+	return out
+}
+
 // publish tells the dispatcher of every change of members until ctx is done.
 func (m *members) publish(ctx context.Context) {
 	for {
@@ -81,10 +89,13 @@ func (m *members) publish(ctx context.Context) {
 			return
 		case <-m.raft.Changed():
 			var peers []*api.Peer
-			for _, s := range m.raft.Members() {
-				peers = append(peers, &api.Peer{NodeID: s.ID, Addr: s.Addr})
+			addrs := make(map[string]bool)
+			for _, p := range m.list() {
+				peers = append(peers, &p)
+				addrs[p.Addr] = true
 			}
 			m.peers.Publish(peers)
+			m.conns.keep(addrs)
 		}
 	}
 }
@@ -101,27 +112,7 @@ func (m *members) LeaderConn(context.Context) (*grpc.ClientConn, error) {
 	if addr == "" || id == m.sec.ClientTLSCreds.NodeID() {
 		return nil, status.Error(codes.Unavailable, "the cluster has no leader at the moment: try again")
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.conn != nil && m.addr == addr {
-		return m.conn, nil
-	}
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(m.sec.ClientTLSCreds), grpc.WithNoProxy())
-	if err != nil {
-		return nil, err
-	}
-	if m.conn != nil {
-		m.conn.Close()
-	}
-	m.conn, m.addr = conn, addr
-	return conn, nil
+	return m.conns.to(addr)
 }
 
-func (m *members) close() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.conn != nil {
-		m.conn.Close()
-	}
-	m.peers.Close()
-}
+func (m *members) close() { m.peers.Close() }

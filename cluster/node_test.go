@@ -110,18 +110,18 @@ func TestRenewal(t *testing.T) {
 	n := startNode(t, dir, f, nil)
 	s := create(t, n, replicas("web", 1))
 	was := awaitLive(t, n, s.ID, 1)[0].ID
-	old, err := os.ReadFile(n.id.paths.Node.Cert)
+	old, err := os.ReadFile(n.m().id.paths.Node.Cert)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ca.RenewTLSConfigNow(t.Context(), n.id.sec, n.broker, n.id.paths.RootCA); err != nil {
+	if err := ca.RenewTLSConfigNow(t.Context(), n.m().id.sec, n.m().broker, n.m().id.paths.RootCA); err != nil {
 		t.Fatal(err)
 	}
-	renewed, err := os.ReadFile(n.id.paths.Node.Cert)
+	renewed, err := os.ReadFile(n.m().id.paths.Node.Cert)
 	if err != nil || string(renewed) == string(old) {
 		t.Fatalf("the certificate is the old one (%v)", err)
 	}
-	if id, err := certificateID(n.id.paths.Node.Cert); err != nil || id != n.NodeID() || n.id.nodeID() != id {
+	if id, err := certificateID(n.m().id.paths.Node.Cert); err != nil || id != n.NodeID() || n.m().id.nodeID() != id {
 		t.Errorf("certificate of %s (%v), node %s", id, err, n.NodeID())
 	}
 	n.stop()
@@ -138,22 +138,22 @@ func TestSecondNode(t *testing.T) {
 	n := startNode(t, stateDir(t), f, nil)
 	s := create(t, n, replicas("web", 1))
 	was := awaitLive(t, n, s.ID, 1)[0].ID
-	if c := n.dispatcherConfig(n.alone()); c.GracePeriodMultiplier != aloneGrace {
+	if c := n.m().dispatcherConfig(n.m().alone()); c.GracePeriodMultiplier != aloneGrace {
 		t.Errorf("alone, the node is down after %d periods", c.GracePeriodMultiplier)
 	}
-	starts := n.starts.Load()
+	starts := n.m().starts.Load()
 	if err := n.Store().Update(func(tx store.Tx) error {
 		return store.CreateNode(tx, &api.Node{ID: "other", Spec: api.NodeSpec{Membership: api.NodeMembershipAccepted}})
 	}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 10*time.Second, "the parts start anew", func() string {
-		if n.starts.Load() == starts+1 {
+		if n.m().starts.Load() == starts+1 {
 			return ""
 		}
-		return fmt.Sprint(n.starts.Load())
+		return fmt.Sprint(n.m().starts.Load())
 	})
-	if c := n.dispatcherConfig(n.alone()); c.GracePeriodMultiplier == aloneGrace {
+	if c := n.m().dispatcherConfig(n.m().alone()); c.GracePeriodMultiplier == aloneGrace {
 		t.Error("two nodes are treated as one alone")
 	}
 	awaitLive(t, n, create(t, n, replicas("more", 1)).ID, 1)

@@ -20,15 +20,25 @@ const ReadyLabel = "satl.ready"
 // SetTaskReady puts a task out of traffic or back. It reaches the task's node
 // with the next assignment, and ends with the task: its successor is ready. A
 // task that is not in the store is ErrNotFound, one that is to end
-// ErrFailedPrecondition. It works where the leader is this node.
+// ErrFailedPrecondition.
 func (n *Node) SetTaskReady(ctx context.Context, taskID string, ready bool) error {
+	return n.member.Load().askLeader(ctx, "task-ready", readiness{taskID, ready}, nil)
+}
+
+// readiness is an operator's word on its way to the leader.
+type readiness struct {
+	Task  string
+	Ready bool
+}
+
+func (n *member) taskReady(ctx context.Context, _ string, in readiness) (any, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	if err := setTaskReady(n.store, taskID, ready); err != nil {
-		return fmt.Errorf("task %s: %w", taskID, err)
+	if err := setTaskReady(n.store, in.Task, in.Ready); err != nil {
+		return nil, fmt.Errorf("task %s: %w", in.Task, err)
 	}
-	return nil
+	return nil, nil
 }
 
 func setTaskReady(s *store.MemoryStore, taskID string, ready bool) error {

@@ -19,6 +19,8 @@ import (
 	"github.com/moby/swarmkit/v2/api"
 	swarmid "github.com/moby/swarmkit/v2/identity"
 	"github.com/moby/swarmkit/v2/manager/state/store"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Reports are kept as SwarmKit resources of one kind, one a task, under the
@@ -61,17 +63,32 @@ type Report struct {
 // KeepReport stores why a task failed, beside the version of the service that
 // it belongs to. A second report of the same task changes nothing. A task that
 // is not in the store is ErrNotFound, a report that is no JSON or too large
-// ErrInvalidArgument. It works where the leader is this node.
+// ErrInvalidArgument.
 //
 // It is one half of executor.Leader.
 func (n *Node) KeepReport(ctx context.Context, taskID string, report []byte) error {
+	return n.member.Load().askLeader(ctx, "keep-report", taskReport{taskID, report}, nil)
+}
+
+// taskReport is a report on its way to the leader.
+type taskReport struct {
+	Task   string
+	Report []byte
+}
+
+func (n *member) keepReport(ctx context.Context, caller string, in taskReport) (any, error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return nil, err
 	}
-	if err := keepReport(n.store, taskID, report); err != nil {
-		return fmt.Errorf("keep the report of task %s: %w", taskID, err)
+	var t *api.Task
+	n.store.View(func(tx store.ReadTx) { t = store.GetTask(tx, in.Task) })
+	if t != nil && t.NodeID != caller {
+		return nil, status.Errorf(codes.PermissionDenied, "task %s is not one of node %s", in.Task, caller)
 	}
-	return nil
+	if err := keepReport(n.store, in.Task, in.Report); err != nil {
+		return nil, fmt.Errorf("keep the report of task %s: %w", in.Task, err)
+	}
+	return nil, nil
 }
 
 // Reports are the reports of a service, oldest version first, and in the
@@ -79,7 +96,7 @@ func (n *Node) KeepReport(ctx context.Context, taskID string, report []byte) err
 func (n *Node) Reports(serviceID string) ([]Report, error) {
 	var out []Report
 	var err error
-	n.store.View(func(tx store.ReadTx) { out, err = reportsOf(tx, serviceID) })
+	n.Store().View(func(tx store.ReadTx) { out, err = reportsOf(tx, serviceID) })
 	return out, err
 }
 

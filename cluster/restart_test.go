@@ -154,7 +154,7 @@ func TestRestarts(t *testing.T) {
 			t.Errorf("restart %d: task %s runs instead of %s", i, x, was)
 		}
 		eventually(t, 5*time.Second, "one member with the new address", func() string {
-			m := n.raft.Members()
+			m := n.m().raft.Members()
 			if len(m) == 1 && m[0].ID == id && m[0].Addr == n.AdvertiseAddr() && m[0].Leader {
 				return ""
 			}
@@ -175,8 +175,8 @@ func TestRestarts(t *testing.T) {
 	if n.NodeID() != id {
 		t.Errorf("node ID %s became %s with the loss of the store", id, n.NodeID())
 	}
-	if len(n.raft.Members()) != 1 {
-		t.Errorf("members %+v", n.raft.Members())
+	if len(n.m().raft.Members()) != 1 {
+		t.Errorf("members %+v", n.m().raft.Members())
 	}
 	eventually(t, 5*time.Second, "the tasks of the lost store are removed", func() string {
 		if f.called("remove") == 1 {

@@ -27,7 +27,7 @@ const ingressName = "ingress"
 // seed puts into the store what every cluster has and what is not there yet:
 // the cluster object with its keys and join tokens, this node, the ingress
 // network.
-func (n *Node) seed() error {
+func (n *member) seed() error {
 	err := n.store.Update(func(tx store.Tx) error {
 		if store.GetCluster(tx, n.id.clusterID()) == nil {
 			if err := n.checkOthers(tx); err != nil {
@@ -64,7 +64,7 @@ func (n *Node) seed() error {
 
 // checkOthers refuses a store that is of another cluster than this node's
 // certificate: they come from different copies.
-func (n *Node) checkOthers(tx store.ReadTx) error {
+func (n *member) checkOthers(tx store.ReadTx) error {
 	clusters, err := store.FindClusters(tx, store.All)
 	if err != nil || len(clusters) == 0 {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/moby/swarmkit/v2/manager/state/store"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 )
 
 // maxMessage bounds one gRPC message, in bytes: a service with large configs,
@@ -24,10 +25,8 @@ const maxMessage = 16 << 20
 // certificate, and a follower hands requests on to the leader in the caller's
 // name. The local one is for this process, which needs no check and whose
 // requests a follower hands on as its own.
-func (n *Node) services() (remote, local *grpc.Server) {
-	remote = grpc.NewServer(grpc.Creds(n.id.sec.ServerTLSCreds), grpc.MaxRecvMsgSize(maxMessage))
-	local = grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32))
-
+func (n *member) services() (remote, local *grpc.Server) {
+	remote, local = n.servers()
 	ctl := newControl(n.members, n.id.sec, n.log)
 	resources := resourceapi.New(n.store)
 	healthy := health.NewHealthServer()
@@ -46,7 +45,7 @@ func (n *Node) services() (remote, local *grpc.Server) {
 	api.RegisterHealthServer(remote, api.NewAuthenticatedWrapperHealthServer(healthy, auth))
 
 	own := func(ctx context.Context) (context.Context, error) { return ctx, nil }
-	api.RegisterControlServer(local, api.NewRaftProxyControlServer(ctl, m, n.asLocal, own))
+	api.RegisterControlServer(local, &reads{ControlServer: api.NewRaftProxyControlServer(ctl, m, n.asLocal, own), own: ctl})
 	api.RegisterLogsServer(local, api.NewRaftProxyLogsServer(n.logs, m, n.asLocal, own))
 	api.RegisterDispatcherServer(local, api.NewRaftProxyDispatcherServer(n.dispatcher, m, n.asLocal, own))
 	api.RegisterCAServer(local, api.NewRaftProxyCAServer(n.caServer, m, n.asLocal, own))
@@ -56,10 +55,35 @@ func (n *Node) services() (remote, local *grpc.Server) {
 	return remote, local
 }
 
+// servers makes the two servers with what every node answers.
+func (n *member) servers() (remote, local *grpc.Server) {
+	remote = grpc.NewServer(grpc.Creds(n.id.sec.ServerTLSCreds), grpc.MaxRecvMsgSize(maxMessage),
+		grpc.ChainUnaryInterceptor(n.tellApplied),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: peerSilence / 2, PermitWithoutStream: true}))
+	local = grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32))
+	n.calls = n.answers()
+	remote.RegisterService(&peerService, n)
+	return remote, local
+}
+
+// answers are the calls that this node takes from others.
+func (n *member) answers() map[string]call {
+	return map[string]call{
+		"enlist": handle(managerOnly, true, n.admitManager),
+		"resign": handle(managerOnly, true, n.letGo),
+		"reach": handle(managerOnly, false, func(ctx context.Context, _ string, in reachQuestion) (any, error) {
+			return nil, reachable(ctx, in.Addr)
+		}),
+		"create-network": handle(managerOnly, true, n.storeNetwork),
+		"keep-report":    handle(anyNode, true, n.keepReport),
+		"task-ready":     handle(managerOnly, true, n.taskReady),
+	}
+}
+
 // authorize lets a caller pass whose certificate (or, forwarded by a manager,
 // whose forwarded certificate) has one of the roles, is of this cluster and
 // was not removed from it.
-func (n *Node) authorize(ctx context.Context, roles []string) error {
+func (n *member) authorize(ctx context.Context, roles []string) error {
 	var removed map[string]*api.BlacklistedCertificate
 	n.store.View(func(tx store.ReadTx) {
 		if c := store.GetCluster(tx, n.id.clusterID()); c != nil {
@@ -72,7 +96,7 @@ func (n *Node) authorize(ctx context.Context, roles []string) error {
 
 // asLocal marks a request as this node's own. The address is the one it
 // advertises, never one learned from a socket.
-func (n *Node) asLocal(ctx context.Context) (context.Context, error) {
+func (n *member) asLocal(ctx context.Context) (context.Context, error) {
 	creds := n.id.sec.ClientTLSCreds
 	return context.WithValue(ctx, ca.LocalRequestKey, ca.RemoteNodeInfo{
 		Roles:        []string{creds.Role()},

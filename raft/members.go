@@ -40,6 +40,10 @@ func (n *Node) Members() []Member {
 	return out
 }
 
+// Empty tells whether this node held nothing when it was opened and made no
+// cluster of its own: it waits for a leader to fill it.
+func (n *Node) Empty() bool { return n.empty }
+
 // NumericID is the number that SwarmKit's API calls a member's raft ID, for a
 // server ID.
 func NumericID(id string) uint64 {

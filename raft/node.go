@@ -107,6 +107,7 @@ type Node struct {
 	observed  chan hraft.Observation
 	closed    chan struct{}
 	silent    silent
+	empty     bool
 }
 
 // Open opens or makes the state in cfg.Dir and starts to take part in the
@@ -139,6 +140,9 @@ func Open(cfg Config) (_ *Node, err error) {
 	if err := n.openTransport(); err != nil {
 		return nil, err
 	}
+	if n.empty, err = n.holdsNothing(); err != nil {
+		return nil, err
+	}
 	if cfg.ForceNewCluster {
 		if err := n.forceNewCluster(); err != nil {
 			return nil, err
@@ -147,6 +151,7 @@ func Open(cfg Config) (_ *Node, err error) {
 		if err := n.bootstrap(); err != nil {
 			return nil, err
 		}
+		n.empty = false
 	}
 	n.raft, err = n.newRaft()
 	if err != nil {

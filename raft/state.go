@@ -123,17 +123,19 @@ func (n *Node) solo() hraft.Configuration {
 	}}}
 }
 
-// bootstrap writes the first configuration, once.
-func (n *Node) bootstrap() error {
+// holdsNothing tells whether there is neither an entry nor a snapshot.
+func (n *Node) holdsNothing() (bool, error) {
 	last, err := n.db.LastIndex()
-	if err != nil {
-		return err
+	if err != nil || last > 0 {
+		return false, err
 	}
 	list, err := n.snaps.List()
-	if err != nil {
-		return err
-	}
-	if last > 0 || len(list) > 0 {
+	return len(list) == 0, err
+}
+
+// bootstrap writes the first configuration, once.
+func (n *Node) bootstrap() error {
+	if !n.empty {
 		return nil
 	}
 	// A crash during an earlier bootstrap may have left a term without a
@@ -141,7 +143,7 @@ func (n *Node) bootstrap() error {
 	if err := n.db.SetUint64([]byte("CurrentTerm"), 0); err != nil {
 		return fmt.Errorf("write %s: %w", n.cfg.Dir, err)
 	}
-	err = hraft.BootstrapCluster(n.raftConfig(nil), n.db, n.db, n.snaps, n.transport, n.solo())
+	err := hraft.BootstrapCluster(n.raftConfig(nil), n.db, n.db, n.snaps, n.transport, n.solo())
 	if err != nil && !errors.Is(err, hraft.ErrCantBootstrap) {
 		return fmt.Errorf("make a new cluster in %s: %w", n.cfg.Dir, err)
 	}

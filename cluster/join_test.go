@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// token is the cluster's join token for a role.
+func token(t testing.TB, n *running, role api.NodeRole) string {
+	t.Helper()
+	r, err := n.Control().ListClusters(t.Context(), &api.ListClustersRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if role == api.NodeRoleManager {
+		return r.Clusters[0].RootCA.JoinTokens.Manager
+	}
+	return r.Clusters[0].RootCA.JoinTokens.Worker
+}
+
+func join(t testing.TB, n, to *running, role api.NodeRole) {
+	t.Helper()
+	if err := n.Join(t.Context(), Joining{Managers: []string{to.AdvertiseAddr()}, Token: token(t, to, role)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// trio is a leader and two more managers.
+func trio(t *testing.T) []*running {
+	t.Helper()
+	var nodes []*running
+	for i := range 3 {
+		n := startNode(t, stateDir(t), newFake(), func(c *Config) { c.Hostname = fmt.Sprint("host", i) })
+		if i > 0 {
+			join(t, n, nodes[0], api.NodeRoleManager)
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// leader waits until exactly one of the nodes leads and the others know it.
+func leader(t testing.TB, nodes ...*running) *running {
+	t.Helper()
+	var found *running
+	eventually(t, 10*time.Second, "one leads", func() string {
+		found = nil
+		for _, n := range nodes {
+			if n.Leader() {
+				if found != nil {
+					return "two lead"
+				}
+				found = n
+			}
+		}
+		if found == nil {
+			return "none leads"
+		}
+		for _, n := range nodes {
+			if id, _ := n.m().raft.Leader(); id != found.NodeID() {
+				return "not all know it"
+			}
+		}
+		return ""
+	})
+	return found
+}
+
+func nodeOf(n *running, id string) (node *api.Node) {
+	n.Store().View(func(tx store.ReadTx) { node = store.GetNode(tx, id) })
+	return node
+}
+
+// A worker and a manager join with their tokens; tasks run on all of them.
+func TestJoin(t *testing.T) {
+	a := startNode(t, stateDir(t), newFake(), nil)
+	fb, fc := newFake(), newFake()
+	b, c := startNode(t, stateDir(t), fb, nil), startNode(t, stateDir(t), fc, nil)
+	own := b.ClusterID()
+	join(t, b, a, api.NodeRoleWorker)
+	join(t, c, a, api.NodeRoleManager)
+	if b.ClusterID() != a.ClusterID() || b.ClusterID() == own || c.ClusterID() != a.ClusterID() {
+		t.Error("not one cluster")
+	}
+	if b.Manager() || !c.Manager() || c.Leader() || !a.Leader() {
+		t.Errorf("b manager %t, c manager %t leader %t, a leader %t", b.Manager(), c.Manager(), c.Leader(), a.Leader())
+	}
+	for _, n := range []*running{a, b, c} {
+		eventually(t, 10*time.Second, "node up", func() string {
+			node := nodeOf(a, n.NodeID())
+			if node == nil || node.Status.State != api.NodeStatus_READY {
+				return fmt.Sprint(node)
+			}
+			return ""
+		})
+	}
+	s := create(t, a, replicas("web", 6))
+	awaitLive(t, a, s.ID, 6)
+	if fb.called("start") == 0 || fc.called("start") == 0 {
+		t.Errorf("started on b %d, on c %d", fb.called("start"), fc.called("start"))
+	}
+	if err := b.Join(t.Context(), Joining{Managers: []string{a.AdvertiseAddr()}, Token: "x"}); !errors.Is(err, ErrMember) {
+		t.Errorf("joined twice: %v", err)
+	}
+}
+
+// A follower answers the whole API: it hands writes on, and what it wrote it
+// reads at once.
+func TestFollowerAnswers(t *testing.T) {
+	nodes := trio(t)
+	leader(t, nodes...)
+	for i := range 20 {
+		n := nodes[i%3]
+		s := create(t, n, replicas(fmt.Sprint("web", i), 0))
+		for { // until the allocator has not written in between
+			got, err := n.Control().GetService(t.Context(), &api.GetServiceRequest{ServiceID: s.ID})
+			if err != nil {
+				t.Fatalf("read what was written, on node %d: %v", i%3, err)
+			}
+			spec := got.Service.Spec.Copy()
+			spec.Annotations.Labels = map[string]string{"i": fmt.Sprint(i)}
+			_, err = n.Control().UpdateService(t.Context(), &api.UpdateServiceRequest{ServiceID: s.ID, Spec: spec, ServiceVersion: &got.Service.Meta.Version})
+			if err == nil {
+				break
+			}
+			if !strings.Contains(err.Error(), "out of sequence") {
+				t.Fatal(err)
+			}
+		}
+		if service(n, s.ID).Spec.Annotations.Labels["i"] != fmt.Sprint(i) {
+			t.Fatalf("node %d does not see its own update", i%3)
+		}
+		network := &api.Network{Spec: api.NetworkSpec{Annotations: api.Annotations{Name: fmt.Sprint("net", i)}}}
+		if err := n.CreateNetwork(t.Context(), network); err != nil {
+			t.Fatal(err)
+		}
+		var found *api.Network
+		n.Store().View(func(tx store.ReadTx) { found = store.GetNetwork(tx, network.ID) })
+		if found == nil {
+			t.Fatalf("node %d does not see its own network", i%3)
+		}
+		if err := n.CreateNetwork(t.Context(), &api.Network{Spec: network.Spec}); status.Code(err) != codes.AlreadyExists {
+			t.Errorf("same name again: %v", err)
+		}
+		if _, err := n.Control().RemoveService(t.Context(), &api.RemoveServiceRequest{ServiceID: s.ID}); err != nil {
+			t.Fatal(err)
+		}
+		if service(n, s.ID) != nil {
+			t.Fatalf("node %d still sees what it removed", i%3)
+		}
+	}
+}
+
+// The leader's end: a new one in less than 5 s, nothing lost, tasks stay.
+func TestLeaderEnds(t *testing.T) {
+	nodes := trio(t)
+	l := leader(t, nodes...)
+	s := create(t, l, replicas("web", 6))
+	awaitLive(t, l, s.ID, 6)
+	begun := time.Now()
+	if err := l.stop(); err != nil {
+		t.Fatal(err)
+	}
+	var rest []*running
+	for _, n := range nodes {
+		if n != l {
+			rest = append(rest, n)
+		}
+	}
+	next := leader(t, rest...)
+	t.Logf("a new leader after %v", time.Since(begun))
+	for _, n := range rest {
+		awaitLive(t, n, s.ID, 6)
+	}
+	create(t, next, replicas("another", 1))
+	var other *running
+	for _, n := range rest {
+		if n != next {
+			other = n
+		}
+	}
+	create(t, other, replicas("third", 1))
+}
+
+// A manager that loses its majority refuses writes and still shows what it has.
+func TestMinorityReads(t *testing.T) {
+	nodes := trio(t)
+	l := leader(t, nodes...)
+	s := create(t, l, replicas("web", 1))
+	var last *running
+	for _, n := range nodes {
+		if n != l && last == nil {
+			last = n
+		} else if err := n.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 10*time.Second, "the loss noticed", func() string {
+		if id, _ := last.m().raft.Leader(); id != "" {
+			return "it still follows " + id
+		}
+		return ""
+	})
+	if _, err := last.Control().GetService(t.Context(), &api.GetServiceRequest{ServiceID: s.ID}); err != nil {
+		t.Errorf("read without a majority: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := last.Control().CreateService(ctx, &api.CreateServiceRequest{Spec: replicas("no", 1)})
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("written without a majority: %v", err)
+	}
+}
+
+func setRole(t testing.TB, by *running, id string, role api.NodeRole) error {
+	t.Helper()
+	for {
+		got, err := by.Control().GetNode(t.Context(), &api.GetNodeRequest{NodeID: id})
+		if err != nil {
+			return err
+		}
+		spec := got.Node.Spec.Copy()
+		spec.DesiredRole = role
+		_, err = by.Control().UpdateNode(t.Context(), &api.UpdateNodeRequest{NodeID: id, Spec: spec, NodeVersion: &got.Node.Meta.Version})
+		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "out of sequence") {
+			return err
+		}
+	}
+}
+
+// A worker is promoted, and a manager, the leader too, demoted; tasks stay.
+func TestPromoteAndDemote(t *testing.T) {
+	a := startNode(t, stateDir(t), newFake(), nil)
+	b, c := startNode(t, stateDir(t), newFake(), nil), startNode(t, stateDir(t), newFake(), nil)
+	join(t, b, a, api.NodeRoleWorker)
+	join(t, c, a, api.NodeRoleWorker)
+	s := create(t, a, replicas("web", 6))
+	before := awaitLive(t, a, s.ID, 6)
+	if err := setRole(t, a, a.NodeID(), api.NodeRoleWorker); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("the last manager demoted: %v", err)
+	}
+	for _, n := range []*running{b, c} {
+		if err := setRole(t, a, n.NodeID(), api.NodeRoleManager); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 20*time.Second, "a manager", func() string {
+			if !n.Manager() || n.m().ready(t.Context()) != nil || !n.m().enlisted() {
+				return "not yet"
+			}
+			return ""
+		})
+	}
+	if l := leader(t, a, b, c); l != a {
+		t.Error("the leadership moved")
+	}
+	if err := setRole(t, b, a.NodeID(), api.NodeRoleWorker); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "the old leader a worker", func() string {
+		if a.Manager() {
+			return "a manager still"
+		}
+		return ""
+	})
+	l := leader(t, b, c)
+	if members := l.m().raft.Members(); len(members) != 2 {
+		t.Errorf("members %v", members)
+	}
+	// Tasks went on all the time, and the demoted node runs new ones.
+	eventually(t, 20*time.Second, "all nodes ready", func() string {
+		for _, n := range []*running{a, b, c} {
+			if node := nodeOf(l, n.NodeID()); node.Status.State != api.NodeStatus_READY {
+				return node.Status.String()
+			}
+		}
+		return ""
+	})
+	after := map[string]bool{}
+	for _, x := range live(l, s.ID) {
+		after[x.ID] = true
+	}
+	for _, x := range before {
+		if !after[x.ID] {
+			t.Errorf("task %s was replaced", x.ID)
+		}
+	}
+	if _, err := os.Stat(a.cfg.StateDir + "/raft"); !os.IsNotExist(err) {
+		t.Errorf("a worker keeps a store: %v", err)
+	}
+}
+
+// A wrong token, an address where nobody is, and a node that holds services:
+// refused, and nothing has changed.
+func TestJoinRefused(t *testing.T) {
+	a, b := startNode(t, stateDir(t), newFake(), nil), startNode(t, stateDir(t), newFake(), nil)
+	good := token(t, a, api.NodeRoleWorker)
+	own := b.ClusterID()
+	for name, j := range map[string]Joining{
+		"no token":       {Managers: []string{a.AdvertiseAddr()}},
+		"malformed":      {Managers: []string{a.AdvertiseAddr()}, Token: "SWMTKN-1-bad"},
+		"other cluster":  {Managers: []string{a.AdvertiseAddr()}, Token: token(t, b, api.NodeRoleWorker)},
+		"wrong secret":   {Managers: []string{a.AdvertiseAddr()}, Token: good[:len(good)-3] + "zzz"},
+		"no manager":     {Token: good},
+		"bad address":    {Managers: []string{"a b"}, Token: good},
+		"not reachable":  {Managers: []string{a.AdvertiseAddr()}, Token: token(t, a, api.NodeRoleManager), AdvertiseAddr: "127.0.0.1:1"},
+		"no such server": {Managers: []string{"127.0.0.1:1"}, Token: good},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		err := b.Join(ctx, j)
+		cancel()
+		t.Logf("%s: %v", name, err)
+		if err == nil {
+			t.Fatalf("%s: joined", name)
+		}
+		if b.ClusterID() != own || !b.Leader() {
+			t.Fatalf("%s: its own cluster is gone", name)
+		}
+		if _, err := os.Stat(dirsOf(b.cfg.StateDir).next); !os.IsNotExist(err) {
+			t.Errorf("%s: left certificates behind", name)
+		}
+	}
+	create(t, b, replicas("mine", 1))
+	if err := b.Join(t.Context(), Joining{Managers: []string{a.AdvertiseAddr()}, Token: good}); !errors.Is(err, ErrMember) {
+		t.Errorf("with services: %v", err)
+	}
+}
+
+// A worker leaves and is a fresh cluster of one; a manager only when forced,
+// and the others go on without it.
+func TestLeave(t *testing.T) {
+	a := startNode(t, stateDir(t), newFake(), nil)
+	fb := newFake()
+	b, c, d := startNode(t, stateDir(t), fb, nil), startNode(t, stateDir(t), newFake(), nil), startNode(t, stateDir(t), newFake(), nil)
+	join(t, b, a, api.NodeRoleWorker)
+	join(t, c, a, api.NodeRoleManager)
+	join(t, d, a, api.NodeRoleManager)
+	s := create(t, a, replicas("web", 8))
+	awaitLive(t, a, s.ID, 8)
+	id := b.NodeID()
+	if err := b.Leave(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "alone", func() string {
+		if !b.Leader() || b.ClusterID() == a.ClusterID() || b.NodeID() == id {
+			return "not yet"
+		}
+		return ""
+	})
+	eventually(t, 10*time.Second, "the tasks of before stopped", func() string {
+		if fb.called("start") > 0 && fb.called("remove") < fb.called("start") {
+			return fmt.Sprint(fb.calls)
+		}
+		return ""
+	})
+	if err := a.Leave(t.Context(), false); !errors.Is(err, ErrLeaveManager) {
+		t.Errorf("a manager leaves unforced: %v", err)
+	}
+	if err := a.Leave(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	l := leader(t, c, d)
+	if members := l.m().raft.Members(); len(members) != 2 {
+		t.Errorf("members %v", members)
+	}
+	create(t, l, replicas("more", 1))
+	// And it may come back.
+	eventually(t, 5*time.Second, "alone", func() string {
+		if !a.Leader() {
+			return "not yet"
+		}
+		return ""
+	})
+	join(t, a, c, api.NodeRoleManager)
+	if l := leader(t, a, c, d); len(l.m().raft.Members()) != 3 {
+		t.Errorf("members %v", l.m().raft.Members())
+	}
+}
+
+// Members of a cluster come back after a restart, under a new address too,
+// and with their log lost.
+func TestManagersReturn(t *testing.T) {
+	nodes := trio(t)
+	l := leader(t, nodes...)
+	s := create(t, l, replicas("web", 3))
+	awaitLive(t, l, s.ID, 3)
+	for i, lose := range []bool{false, true} {
+		var away *running
+		var at int
+		for k, n := range nodes {
+			if n != l {
+				away, at = n, k
+			}
+		}
+		if err := away.stop(); err != nil {
+			t.Fatal(err)
+		}
+		create(t, l, replicas(fmt.Sprint("meanwhile", i), 1))
+		if lose {
+			if err := os.RemoveAll(away.cfg.StateDir + "/raft"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		back := startNode(t, away.cfg.StateDir, newFake(), nil) // on another port
+		nodes[at] = back
+		if back.NodeID() != away.NodeID() {
+			t.Error("another node came back")
+		}
+		eventually(t, 20*time.Second, "it has caught up", func() string {
+			if service(back, s.ID) == nil || !back.m().enlisted() {
+				return "not yet"
+			}
+			return ""
+		})
+		create(t, back, replicas(fmt.Sprint("back", i), 1))
+	}
+	l = leader(t, nodes...)
+	if members := l.m().raft.Members(); len(members) != 3 {
+		t.Errorf("members %v", members)
+	}
+}
