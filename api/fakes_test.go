@@ -46,6 +46,7 @@ func init() {
 // fakeCluster is a cluster of one: a real store and SwarmKit's real control
 // API over an in-memory connection, without raft, agent or orchestrator.
 type fakeCluster struct {
+	membership
 	store *store.MemoryStore
 	// control is SwarmKit's; wrap it to inject failures.
 	control api.ControlClient
