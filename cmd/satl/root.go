@@ -60,7 +60,13 @@ func newRoot(docker *command.DockerCli) (root *cobra.Command, options *cliflags.
 	if system, _, err := root.Find([]string{"system"}); err == nil {
 		system.AddCommand(newInfo(docker))
 	}
+	root.AddCommand(newHealth(docker), newApps(docker), newReady(docker, true), newReady(docker, false))
+	if service, _, err := root.Find([]string{"service"}); err == nil {
+		service.AddCommand(newVersions(docker))
+	}
 	addWaiting(root, docker)
+	addLabelFlags(root, docker)
+	addBounds(root, docker)
 	visit(root, func(c *cobra.Command) {
 		c.DisableFlagsInUseLine = true
 		rename(c)
