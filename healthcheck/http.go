@@ -5,6 +5,7 @@ package healthcheck
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 
 // Bounds of what is read of a response.
 const (
-	maxHeader  = 64 << 10               // bytes of status line and header, interim responses included
+	maxRead    = 64 << 10               // bytes of it all
 	maxInterim = 8                      // interim (1xx) responses
 	bodyWait   = 100 * time.Millisecond // for the head of the body of a response that does not pass
 	maxType    = 128                    // bytes of a content type
@@ -121,10 +122,10 @@ func (p *HTTPProbe) exchange(ctx context.Context, start time.Time, timeout time.
 	if _, err := conn.Write(p.request); err != nil {
 		return broken(err, timeout, "send the request")
 	}
-	from := &io.LimitedReader{R: conn, N: maxHeader}
+	from := &source{conn: conn, left: maxRead}
 	response, err := readResponse(bufio.NewReader(from))
 	if err != nil {
-		return p.noResponse(err, from.N <= 0, timeout)
+		return p.noResponse(cmp.Or(from.err, err), timeout)
 	}
 	code := response.StatusCode
 	r := Result{Word: strconv.Itoa(code), By: p.reach.by(), Output: strings.TrimSpace(fmt.Sprintf("HTTP %d %s", code, http.StatusText(code)))}
@@ -148,15 +149,33 @@ func (p *HTTPProbe) exchange(ctx context.Context, start time.Time, timeout time.
 }
 
 // noResponse is the result where no final response could be read.
-func (p *HTTPProbe) noResponse(err error, tooLong bool, timeout time.Duration) Result {
+func (p *HTTPProbe) noResponse(err error, timeout time.Duration) Result {
 	var broke net.Error
-	switch {
-	case tooLong:
-		err = fmt.Errorf("its header is longer than %d bytes", maxHeader)
-	case errors.As(err, &broke), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	if errors.As(err, &broke) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return broken(err, timeout, "wait for the response")
 	}
 	return Result{ExitCode: 1, Word: "malformed", By: p.reach.by(), Output: clip("the response is not HTTP: " + err.Error())}
+}
+
+// source reads a connection up to a limit, and remembers why it ended: a
+// parser takes what came before the end for all there was to come.
+type source struct {
+	conn net.Conn
+	left int
+	err  error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	if s.left == 0 {
+		s.err = fmt.Errorf("no body after %d bytes", maxRead)
+	}
+	if s.err != nil {
+		return 0, s.err
+	}
+	n, err := s.conn.Read(p[:min(len(p), s.left)])
+	s.left -= n
+	s.err = err
+	return n, err
 }
 
 // readResponse reads the header of the first response that is final.

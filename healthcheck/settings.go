@@ -80,7 +80,7 @@ type FieldError struct {
 }
 
 func (e *FieldError) Error() string {
-	return fmt.Sprintf("invalid healthcheck: %s %s", e.Field, e.Problem)
+	return plain(fmt.Sprintf("invalid healthcheck: %s %s", e.Field, e.Problem))
 }
 
 // InvalidParameter marks the error for errdefs.IsInvalidArgument.

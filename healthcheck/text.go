@@ -44,10 +44,16 @@ func (t Transition) Reason() string {
 	return fmt.Sprintf("%v: %d/%d probes failed, %s", t.To, t.Streak, t.Retries, t.Last.words())
 }
 
-// excerpt is the head of a probe's output as one line of ASCII: what cannot be
-// printed is a space, what is not ASCII a question mark.
+// excerpt is the head of a probe's output as one line of ASCII.
 func excerpt(output string) string {
-	line := strings.Map(func(r rune) rune {
+	line := plain(strings.TrimSpace(output))
+	return strings.TrimSpace(line[:min(len(line), ReasonOutput)])
+}
+
+// plain is a text as one line of ASCII: what cannot be printed is a space,
+// what is not ASCII a question mark.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case r < ' ' || r == 0x7f:
 			return ' '
@@ -55,6 +61,5 @@ func excerpt(output string) string {
 			return '?'
 		}
 		return r
-	}, strings.TrimSpace(output))
-	return strings.TrimSpace(line[:min(len(line), ReasonOutput)])
+	}, text)
 }
