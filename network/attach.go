@@ -20,6 +20,7 @@ func (m *Manager) Attach(ctx context.Context, containerID string, networkIDs []s
 		return "", nil, err
 	}
 	defer m.byWork.lock(containerID)()
+	m.stray(containerID, false)
 	at, fresh, err := m.lease(ctx, containerID, networkIDs)
 	if err != nil {
 		return "", nil, fmt.Errorf("attach container %s: %w", containerID, err)
@@ -34,7 +35,7 @@ func (m *Manager) Attach(ctx context.Context, containerID string, networkIDs []s
 			// The context may be why it failed; undoing has its own time.
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
-			err = errors.Join(err, m.detach(undo, containerID))
+			err = errors.Join(err, m.detach(undo, containerID, shortPatience))
 		}
 		return "", nil, err
 	}
@@ -152,22 +153,30 @@ func (m *Manager) Attachments(containerID string) []Attachment {
 	return slices.Clone(m.state.Leases[containerID])
 }
 
+// How long detaching waits for the kernel to let go of a link: a jail that is
+// dying holds its end (facts/freebsd.md, "A dying jail"). The address stays
+// taken until then, as the jail still answers to it.
+const (
+	patience      = 10 * time.Second // of Detach, which is called again when it failed
+	shortPatience = time.Second      // where somebody waits: a failed start, the start of the daemon
+)
+
 // Detach implements Networks.
 func (m *Manager) Detach(ctx context.Context, containerID string) error {
 	if err := checkID("container", containerID); err != nil {
 		return err
 	}
 	defer m.byWork.lock(containerID)()
-	return m.detach(ctx, containerID)
+	return m.detach(ctx, containerID, patience)
 }
 
-func (m *Manager) detach(ctx context.Context, containerID string) error {
+func (m *Manager) detach(ctx context.Context, containerID string, patience time.Duration) error {
 	at := m.Attachments(containerID)
 	wires := make([]wire, 0, len(at))
 	for _, a := range at {
 		wires = append(wires, wire{Attachment: a})
 	}
-	if err := m.links.detach(ctx, containerID, wires); err != nil {
+	if err := m.links.detach(ctx, containerID, wires, patience); err != nil {
 		return fmt.Errorf("detach container %s: %w", containerID, err)
 	}
 	if len(at) == 0 {
@@ -183,39 +192,6 @@ func (m *Manager) detach(ctx context.Context, containerID string) error {
 	if err := m.state.save(m.file); err != nil {
 		m.state.Leases[containerID] = at
 		return fmt.Errorf("detach container %s: %w", containerID, err)
-	}
-	return nil
-}
-
-// Sweep implements Networks. Besides leases it finds links and namespaces that
-// bear our mark and that no lease names. It is for the start of the daemon: a
-// container that is being attached meanwhile and that keep does not name goes.
-func (m *Manager) Sweep(ctx context.Context, keep map[string]bool) error {
-	gone := make(map[string]bool)
-	m.mu.Lock()
-	for id := range m.state.Leases {
-		gone[id] = !keep[id]
-	}
-	m.mu.Unlock()
-	found, err := m.links.owned(ctx)
-	if err != nil {
-		return fmt.Errorf("sweep networks: %w", err)
-	}
-	for _, l := range found {
-		switch l.Kind {
-		case "c":
-			gone[l.ID] = !keep[l.ID]
-		case "":
-			err = errors.Join(err, m.links.deleteLink(ctx, l.Name))
-		}
-	}
-	for id, sweep := range gone {
-		if sweep {
-			err = errors.Join(err, m.Detach(ctx, id))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("sweep networks: %w", err)
 	}
 	return nil
 }

@@ -15,10 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func bootID() string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(id))
+func (l *netlinkLinks) boot(context.Context) (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id)), err
 }
+
+// warnings has nothing to say: prepare sets what is needed.
+func (l *netlinkLinks) warnings(context.Context) []string { return nil }
 
 func (l *netlinkLinks) used(context.Context) ([]usedPrefix, error) {
 	all, err := retried(func() ([]netlink.Link, error) { return l.host.LinkList() })

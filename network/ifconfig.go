@@ -5,62 +5,20 @@ package network
 import (
 	"bufio"
 	"fmt"
+	"math/bits"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 )
-
-// The command lists of the FreeBSD driver, pure and tested everywhere. Sources:
-// ifconfig(8), route(8), bridge(4), epair(4) and the measured facts named in
-// the tests. Unverified on a FreeBSD host as a whole.
-
-// group is the interface group of everything that bears the mark. A group's
-// name may not end in a digit and holds 15 characters (ifconfig(8), group).
-func (m mark) group() string { return "satl" + string(m) + "g" }
-
-// bridgeCommands make a bridge, or set right the one that is there.
-func bridgeCommands(m mark, n Network, exists bool) [][]string {
-	var out [][]string
-	if !exists {
-		out = append(out, []string{"ifconfig", "bridge", "create", "name", n.Bridge})
-	}
-	return append(out,
-		[]string{"ifconfig", n.Bridge, "group", m.group(), "description", m.label("n", n.ID)},
-		[]string{"ifconfig", n.Bridge, "inet", netip.PrefixFrom(n.Gateway, n.Subnet.Bits()).String(), "up"},
-	)
-}
-
-// epairCommands follow `ifconfig epair create`, which printed pair ("epair3a"):
-// the outer end is tagged first, so that a sweep finds it whatever happens
-// next; the inner end moves into the jail and is set up from outside, so that
-// the task's root needs no tools. lo0 must be up or the task cannot reach its
-// own address.
-func epairCommands(m mark, jail, pair string, w wire) ([][]string, error) {
-	inner, ok := strings.CutSuffix(pair, "a")
-	if !ok || !strings.HasPrefix(pair, "epair") {
-		return nil, fmt.Errorf("ifconfig epair create printed %q, not the name of a pair", pair)
-	}
-	inner += "b"
-	out := [][]string{
-		{"ifconfig", pair, "group", m.group(), "description", m.label("c", jail)},
-		{"ifconfig", inner, "ether", w.MAC},
-		{"ifconfig", w.Bridge, "addm", pair},
-		{"ifconfig", pair, "up"},
-		{"ifconfig", inner, "vnet", jail},
-		{"ifconfig", "-j", jail, "lo0", "up"},
-		{"ifconfig", "-j", jail, inner, "name", w.Interface},
-		{"ifconfig", "-j", jail, w.Interface, "inet", w.Addr.String(), "up"},
-	}
-	if w.Default {
-		out = append(out, []string{"route", "-j", jail, "add", "default", w.Gateway.String()})
-	}
-	return out, nil
-}
 
 // ifInfo is what one block of ifconfig(8)'s output says of an interface.
 type ifInfo struct {
 	Name        string
 	Description string
 	Up          bool
+	Loopback    bool
+	MTU         int
 	Inet        []netip.Prefix
 	Members     []string // of a bridge
 	Groups      []string
@@ -72,9 +30,8 @@ func parseIfconfig(text string) []ifInfo {
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 		line := lines.Text()
 		if line != "" && line[0] != '\t' && line[0] != ' ' {
-			name, flags, ok := strings.Cut(line, ": flags=")
-			if ok { // flags=1008843<UP,BROADCAST,RUNNING>
-				out = append(out, ifInfo{Name: name, Up: strings.Contains(flags, "<UP,") || strings.Contains(flags, "<UP>")})
+			if i, ok := parseHead(line); ok {
+				out = append(out, i)
 			}
 			continue
 		}
@@ -86,8 +43,10 @@ func parseIfconfig(text string) []ifInfo {
 		switch {
 		case len(fields) > 1 && fields[0] == "description:":
 			_, this.Description, _ = strings.Cut(line, "description: ")
-		case len(fields) > 3 && fields[0] == "inet" && fields[2] == "netmask":
-			if p, ok := parseInet(fields[1], fields[3]); ok {
+		case len(fields) > 3 && fields[0] == "inet" && slices.Contains(fields, "netmask"):
+			// "inet A --> B netmask M" on a point-to-point link
+			mask := fields[slices.Index(fields, "netmask")+1:]
+			if p, ok := parseInet(fields[1], strings.Join(mask[:min(1, len(mask))], "")); ok {
 				this.Inet = append(this.Inet, p)
 			}
 		case len(fields) > 1 && fields[0] == "member:":
@@ -99,22 +58,38 @@ func parseIfconfig(text string) []ifInfo {
 	return out
 }
 
+// parseHead reads the first line of a block:
+//
+//	satl0: flags=1008843<UP,BROADCAST,RUNNING> metric 0 mtu 1500
+func parseHead(line string) (ifInfo, bool) {
+	name, rest, ok := strings.Cut(line, ": flags=")
+	if !ok {
+		return ifInfo{}, false
+	}
+	_, rest, _ = strings.Cut(rest, "<")
+	flags, rest, _ := strings.Cut(rest, ">")
+	set := strings.Split(flags, ",")
+	i := ifInfo{Name: name, Up: slices.Contains(set, "UP"), Loopback: slices.Contains(set, "LOOPBACK")}
+	fields := strings.Fields(rest)
+	if at := slices.Index(fields, "mtu"); at >= 0 && at+1 < len(fields) {
+		i.MTU, _ = strconv.Atoi(fields[at+1])
+	}
+	return i, true
+}
+
 // parseInet reads an address and a netmask as ifconfig prints it, 0xffffff00.
 func parseInet(addr, mask string) (netip.Prefix, bool) {
 	a, err := netip.ParseAddr(addr)
-	var m uint32
-	if _, scanErr := fmt.Sscanf(mask, "0x%08x", &m); err != nil || scanErr != nil || !a.Is4() {
+	m, maskErr := strconv.ParseUint(strings.TrimPrefix(mask, "0x"), 16, 32)
+	if err != nil || maskErr != nil || !a.Is4() {
 		return netip.Prefix{}, false
 	}
-	bits := 0
-	for bits < 32 && m&(1<<(31-bits)) != 0 {
-		bits++
-	}
-	return netip.PrefixFrom(a, bits), true
+	return netip.PrefixFrom(a, bits.LeadingZeros32(^uint32(m))), true
 }
 
 // parseNetstat reads `netstat -rn -f inet`: the destinations with a length.
-// Bare addresses are host routes; "default" is left out.
+// Bare addresses are host routes; "default" is left out. netstat cuts the names
+// of interfaces off after eight characters.
 func parseNetstat(text string) []usedPrefix {
 	var out []usedPrefix
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
@@ -133,6 +108,118 @@ func parseNetstat(text string) []usedPrefix {
 		if p.Addr().Is4() && p.Bits() > 0 {
 			out = append(out, usedPrefix{p.Masked(), fields[3]})
 		}
+	}
+	return out
+}
+
+// usedBy tells the prefixes in use by others. What lies in a subnet of one of
+// our bridges is ours: its own route, and that of its address through lo0.
+func (m mark) usedBy(all []ifInfo, routes []usedPrefix) []usedPrefix {
+	var mine []netip.Prefix
+	var out []usedPrefix
+	for _, i := range all {
+		for _, p := range i.Inet {
+			if m.owns(i) {
+				mine = append(mine, p.Masked())
+			} else {
+				out = append(out, usedPrefix{p.Masked(), "interface " + i.Name})
+			}
+		}
+	}
+	for _, r := range routes {
+		inside := func(p netip.Prefix) bool { return p.Bits() <= r.Prefix.Bits() && p.Contains(r.Prefix.Addr()) }
+		if !slices.ContainsFunc(mine, inside) {
+			out = append(out, usedPrefix{r.Prefix, "a route through interface " + r.By})
+		}
+	}
+	return out
+}
+
+// owns tells whether the interface bears our mark: its description, which also
+// an end that went into a jail and came back keeps. The group does not.
+func (m mark) owns(i ifInfo) bool {
+	_, _, ok := m.parse(i.Description)
+	return ok
+}
+
+// uplinks are the names of the interfaces that lead out of the host.
+func (m mark) uplinks(all []ifInfo) (names []string) {
+	for _, i := range all {
+		if i.Up && !i.Loopback && len(i.Inet) > 0 && !m.owns(i) {
+			names = append(names, i.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// find looks an interface up by name.
+func find(all []ifInfo, name string) (ifInfo, bool) {
+	at := slices.IndexFunc(all, func(i ifInfo) bool { return i.Name == name })
+	if at < 0 {
+		return ifInfo{}, false
+	}
+	return all[at], true
+}
+
+// markArgs are what marks an interface and then names it, in this order: under
+// the name bears nothing the mark that is not ours.
+func (m mark) markArgs(from, kind, id, name string) []string {
+	return []string{"ifconfig", from, "description", m.label(kind, id), "group", m.group(), "name", name}
+}
+
+// pair is a container's link: the outer end stays on the host and in the
+// bridge, the inner one goes into the jail.
+type pair struct {
+	wire
+	jail         string
+	outer, inner string
+}
+
+func (m mark) pair(jail string, w wire) pair {
+	return pair{wire: w, jail: jail, outer: m.veth(jail, w.Interface), inner: m.inner(jail, w.Interface)}
+}
+
+// hostCommands bring a pair from how it stands on the host to where its inner
+// end is in the jail. The bridge's MTU goes first: a member's cannot be changed,
+// and a bridge without members would take that of the first one.
+func (p pair) hostCommands(all []ifInfo) ([][]string, error) {
+	bridge, ok := find(all, p.Bridge)
+	if !ok {
+		return nil, fmt.Errorf("bridge %s is not there", p.Bridge)
+	}
+	outer, ok := find(all, p.outer)
+	if !ok {
+		return nil, fmt.Errorf("link %s is not there", p.outer)
+	}
+	var out [][]string
+	member := slices.Contains(bridge.Members, p.outer)
+	mtu := strconv.Itoa(bridge.MTU)
+	if !member && outer.MTU != bridge.MTU {
+		out = append(out, []string{"ifconfig", p.outer, "mtu", mtu})
+	}
+	inner, here := find(all, p.inner)
+	if here {
+		set := []string{"ifconfig", p.inner, "ether", p.MAC}
+		if inner.MTU != bridge.MTU {
+			set = append(set, "mtu", mtu)
+		}
+		out = append(out, set)
+	}
+	out = append(out, p.joinCommands(member, outer.Up)...)
+	if here {
+		out = append(out, []string{"ifconfig", p.inner, "vnet", p.jail})
+	}
+	return out, nil
+}
+
+// joinCommands put the outer end on its bridge and bring it up, as far as it is not.
+func (p pair) joinCommands(member, up bool) (out [][]string) {
+	if !member {
+		out = append(out, []string{"ifconfig", p.Bridge, "addm", p.outer})
+	}
+	if !up {
+		out = append(out, []string{"ifconfig", p.outer, "up"})
 	}
 	return out
 }

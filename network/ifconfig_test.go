@@ -4,97 +4,98 @@ package network
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 )
 
-func TestBridgeCommands(t *testing.T) {
-	n := Network{ID: "n1", Bridge: "satl0", Subnet: netip.MustParsePrefix("10.88.0.0/20"), Gateway: netip.MustParseAddr("10.88.0.1")}
-	check(t, bridgeCommands("01234567", n, false), `
-ifconfig bridge create name satl0
-ifconfig satl0 group satl01234567g description satl:01234567:n:n1
-ifconfig satl0 inet 10.88.0.1/20 up`)
-	if again := bridgeCommands("01234567", n, true); len(again) != 2 {
-		t.Errorf("adopting makes: %v", again)
-	}
-}
-
-func TestEpairCommands(t *testing.T) {
-	w := wire{Bridge: "satl0", Default: true, Attachment: Attachment{
-		Addr: netip.MustParsePrefix("10.88.0.2/20"), Gateway: netip.MustParseAddr("10.88.0.1"), MAC: "02:42:0a:58:00:02", Interface: "eth0"}}
-	got, err := epairCommands("01234567", "cid", "epair3a", w)
+// The texts are what ifconfig(8) printed on FreeBSD hosts.
+func TestParseIfconfig(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "ifconfig-a.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	check(t, got, `
-ifconfig epair3a group satl01234567g description satl:01234567:c:cid
-ifconfig epair3b ether 02:42:0a:58:00:02
-ifconfig satl0 addm epair3a
-ifconfig epair3a up
-ifconfig epair3b vnet cid
-ifconfig -j cid lo0 up
-ifconfig -j cid epair3b name eth0
-ifconfig -j cid eth0 inet 10.88.0.2/20 up
-route -j cid add default 10.88.0.1`)
-	for _, bad := range []string{"", "epair3b", "vtnet0a"} {
-		if _, err := epairCommands("01234567", "cid", bad, w); err == nil {
-			t.Errorf("%q taken for a pair", bad)
-		}
+	got := parseIfconfig(string(text))
+	want := []ifInfo{
+		{Name: "satlnt-br0", Description: "satl:01234567:n:n1", Up: true, MTU: 1500, Inet: []netip.Prefix{netip.MustParsePrefix("10.77.77.1/24")}, Members: []string{"epair0a", "sv0"}, Groups: []string{"bridge", "satlnt"}},
+		{Name: "lo0", Up: true, Loopback: true, MTU: 16384, Inet: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8")}, Groups: []string{"lo"}},
+		{Name: "seabcdef012345", Description: "satl:01234567:c:cid", MTU: 1450, Groups: []string{"epair"}},
+		{Name: "tun0", Up: true, MTU: 1500, Inet: []netip.Prefix{netip.MustParsePrefix("192.168.9.2/32")}, Groups: []string{"tun"}},
 	}
-}
-
-func check(t *testing.T, got [][]string, want string) {
-	t.Helper()
-	var lines []string
-	for _, c := range got {
-		lines = append(lines, strings.Join(c, " "))
-	}
-	if g := strings.Join(lines, "\n"); g != strings.TrimSpace(want) {
-		t.Errorf("got:\n%s\nwant:%s", g, want)
-	}
-}
-
-// The text is what ifconfig(8) printed on a FreeBSD 15.1 host.
-func TestParseIfconfig(t *testing.T) {
-	got := parseIfconfig("satlnt-br0: flags=1008843<UP,BROADCAST,RUNNING,SIMPLEX,MULTICAST,LOWER_UP> metric 0 mtu 1500\n" +
-		"\tdescription: satl:01234567:n:n1\n" +
-		"\toptions=10<VLAN_HWTAGGING>\n" +
-		"\tether 58:9c:fc:10:c5:b8\n" +
-		"\tinet 10.77.77.1 netmask 0xffffff00 broadcast 10.77.77.255\n" +
-		"\tbridge flags=0<>\n" +
-		"\tmember: epair0a flags=143<LEARNING,DISCOVER,AUTOEDGE,AUTOPTP>\n" +
-		"\t        port 5 priority 128 path cost 2000 vlan protocol 802.1q\n" +
-		"\tgroups: bridge satlnt\n" +
-		"lo0: flags=8049<UP,LOOPBACK,RUNNING,MULTICAST> metric 0 mtu 16384\n" +
-		"\tinet6 ::1 prefixlen 128\n")
-	if len(got) != 2 || got[1].Name != "lo0" || len(got[1].Inet) != 0 {
+	if len(got) != len(want) {
 		t.Fatalf("%+v", got)
 	}
-	b := got[0]
-	if b.Name != "satlnt-br0" || b.Description != "satl:01234567:n:n1" || !slices.Equal(b.Inet, []netip.Prefix{netip.MustParsePrefix("10.77.77.1/24")}) ||
-		!slices.Equal(b.Members, []string{"epair0a"}) || !slices.Equal(b.Groups, []string{"bridge", "satlnt"}) {
-		t.Errorf("%+v", b)
+	for i := range want {
+		if g, w := got[i], want[i]; g.Name != w.Name || g.Description != w.Description || g.Up != w.Up || g.Loopback != w.Loopback || g.MTU != w.MTU ||
+			!slices.Equal(g.Inet, w.Inet) || !slices.Equal(g.Members, w.Members) || !slices.Equal(g.Groups, w.Groups) {
+			t.Errorf("got  %+v\nwant %+v", g, w)
+		}
+	}
+	m := mark("01234567")
+	if up := m.uplinks(got); !slices.Equal(up, []string{"tun0"}) {
+		t.Errorf("uplinks: %v", up)
 	}
 }
 
-func TestParseNetstat(t *testing.T) {
-	got := parseNetstat(`Routing tables
+// What is ours is told by address: netstat cuts names off after eight characters.
+func TestUsedBy(t *testing.T) {
+	routes := parseNetstat(`Routing tables
 
 Internet:
 Destination        Gateway            Flags         Netif Expire
 default            100.64.0.1         UGS            ice0
-10.88.0.0/20       link#7             U             satl0
+10.88.0.0/20       link#7             U          sb012345
 10.88.0.1          link#2             UHS             lo0
+10.99.0.0/16       100.64.0.9         UGS            ice0
+127.0.0.1          link#2             UH              lo0
 `)
-	want := []usedPrefix{{netip.MustParsePrefix("10.88.0.0/20"), "satl0"}, {netip.MustParsePrefix("10.88.0.1/32"), "lo0"}}
-	if !slices.Equal(got, want) {
+	all := []ifInfo{
+		{Name: "sb0123456789", Description: "satl:01234567:n:n1", Inet: []netip.Prefix{netip.MustParsePrefix("10.88.0.1/20")}},
+		{Name: "satl9", Description: "satl:76543210:n:n1", Inet: []netip.Prefix{netip.MustParsePrefix("10.66.0.1/20")}},
+	}
+	want := []usedPrefix{
+		{netip.MustParsePrefix("10.66.0.0/20"), "interface satl9"},
+		{netip.MustParsePrefix("10.99.0.0/16"), "a route through interface ice0"},
+		{netip.MustParsePrefix("127.0.0.1/32"), "a route through interface lo0"},
+	}
+	if got := mark("01234567").usedBy(all, routes); !slices.Equal(got, want) {
 		t.Errorf("%v", got)
 	}
 }
 
+// Names hold 15 characters and do not meet, whoever and whatever they are for.
+func TestBSDNames(t *testing.T) {
+	seen := make(map[string]string)
+	take := func(name, whose string) {
+		t.Helper()
+		if len(name) > maxIfName || seen[name] != "" {
+			t.Errorf("%s of %s: %d characters, also %s", name, whose, len(name), seen[name])
+		}
+		seen[name] = whose
+	}
+	for _, m := range []mark{"01234567", "fedcba98"} {
+		if g := m.group(); len(g) > maxIfName || g[len(g)-1] >= '0' && g[len(g)-1] <= '9' {
+			t.Errorf("group %s", g)
+		}
+		for _, id := range []string{"c", "c-2", "e0", "e"} {
+			take(m.bridge(id, 0), string(m)+id)
+			for _, inside := range []string{"eth0", "eth1", "th0"} {
+				take(m.veth(id, inside), string(m)+id+inside+" outer")
+				take(m.inner(id, inside), string(m)+id+inside+" inner")
+			}
+			for attempt := range makeAttempts {
+				if u := m.unit(unfinished{For: id, As: "sv"}, attempt); u < 1000 || u > 32766 {
+					t.Errorf("unit %d", u)
+				}
+			}
+		}
+	}
+}
+
 func FuzzParseIfconfig(f *testing.F) {
-	f.Add("a: flags=1\n\tinet 1.2.3.4 netmask 0xffffff00\n")
+	f.Add("a: flags=1<UP> metric 0 mtu 1500\n\tinet 1.2.3.4 netmask 0xffffff00\n")
 	f.Add("\tinet x netmask")
+	f.Add("a: flags=\n\tinet 1.2.3.4 netmask 1 netmask\n\tdescription: \n\tmember: x\n\tgroups: a b")
 	f.Fuzz(func(t *testing.T, text string) { parseIfconfig(text); parseNetstat(text) })
 }

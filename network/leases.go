@@ -28,6 +28,8 @@ type leases struct {
 	Leases   map[string][]Attachment  `json:"leases"`
 	// Released holds addresses that may not be given out again yet.
 	Released map[netip.Addr]time.Time `json:"released,omitempty"`
+	// Making holds interfaces that are being made and bear no mark yet.
+	Making map[string]unfinished `json:"making,omitempty"`
 }
 
 type networkRecord struct {
@@ -40,7 +42,7 @@ const leasesVersion = 1
 func emptyLeases(boot string) *leases {
 	return &leases{
 		Version: leasesVersion, Boot: boot,
-		Networks: map[string]networkRecord{}, Leases: map[string][]Attachment{}, Released: map[netip.Addr]time.Time{},
+		Networks: map[string]networkRecord{}, Leases: map[string][]Attachment{}, Released: map[netip.Addr]time.Time{}, Making: map[string]unfinished{},
 	}
 }
 
@@ -66,7 +68,7 @@ func loadLeases(path, boot string) (l *leases, setAside string, err error) {
 		return nil, "", fmt.Errorf("leases %s: version %d is of a newer satld", path, l.Version)
 	}
 	if l.Boot != boot {
-		l.Boot, l.Leases, l.Released = boot, map[string][]Attachment{}, map[netip.Addr]time.Time{}
+		l.Boot, l.Leases, l.Released, l.Making = boot, map[string][]Attachment{}, map[netip.Addr]time.Time{}, map[string]unfinished{}
 	}
 	// A null in the file must not become a nil map.
 	fresh := emptyLeases(boot)
@@ -78,6 +80,9 @@ func loadLeases(path, boot string) (l *leases, setAside string, err error) {
 	}
 	if l.Released == nil {
 		l.Released = fresh.Released
+	}
+	if l.Making == nil {
+		l.Making = fresh.Making
 	}
 	return l, "", nil
 }

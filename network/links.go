@@ -5,14 +5,19 @@ package network
 import (
 	"context"
 	"net/netip"
+	"time"
 )
 
 // links is what the two systems do differently: netlink on Linux, ifconfig(8)
 // and route(8) on FreeBSD. Everything is idempotent, decides nothing, and
 // touches only what bears our mark.
 type links interface {
+	// boot names this run of the kernel: what links made does not outlive it.
+	boot(ctx context.Context) (string, error)
 	// prepare sets what the host needs to route for containers.
 	prepare(ctx context.Context) error
+	// warnings are what of the host's own settings is in the way, in words.
+	warnings(ctx context.Context) []string
 	// used tells the prefixes that the host routes or has addresses in,
 	// without those of our own interfaces and without the default route.
 	used(ctx context.Context) ([]usedPrefix, error)
@@ -28,8 +33,10 @@ type links interface {
 	// attach makes the namespace and the links of a container, or what is
 	// missing of them, and returns the namespace's path.
 	attach(ctx context.Context, containerID string, wires []wire) (netns string, err error)
-	// detach removes the links of the container and its namespace.
-	detach(ctx context.Context, containerID string, wires []wire) error
+	// detach removes the links of the container and its namespace. Where the
+	// kernel has to let go of a link first (a jail's), it waits so long as
+	// patience and then says so with ErrUnavailable.
+	detach(ctx context.Context, containerID string, wires []wire, patience time.Duration) error
 	// faults tells what is no longer as it was made: of the bridges of nets, and
 	// of the containers' links that are there. It only reads.
 	faults(ctx context.Context, nets []Network, wires map[string][]wire) ([]fault, error)
@@ -54,4 +61,20 @@ type ownedLink struct {
 	Name string
 	Kind string // "c": a container's link or namespace; "n": a network's bridge; "": ours, half made
 	ID   string // of the container or the network
+}
+
+// journal remembers what is being made and bears no mark yet, so that a crash
+// at any step leaves nothing that nobody knows.
+type journal interface {
+	// begin is called before the interface is made.
+	begin(name string, u unfinished) error
+	// end is called when it bears its mark and its name, or is gone.
+	end(name string) error
+	pending() map[string]unfinished
+}
+
+// unfinished is an interface that is being made under a name of the kernel's.
+type unfinished struct {
+	For string `json:"for"` // ID of its container or network
+	As  string `json:"as"`  // the name that it gets in the end
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/vishvananda/netlink"
@@ -31,7 +32,7 @@ type netlinkLinks struct {
 	host *netlink.Handle
 }
 
-func newLinks(m mark, netnsDir string) (links, error) {
+func newNetlinkLinks(m mark, netnsDir string) (links, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
@@ -243,7 +244,7 @@ func (l *netlinkLinks) hairpin(port netlink.Link) error {
 	return nil
 }
 
-func (l *netlinkLinks) detach(_ context.Context, containerID string, wires []wire) error {
+func (l *netlinkLinks) detach(_ context.Context, containerID string, wires []wire, _ time.Duration) error {
 	var errs []error
 	for _, w := range wires {
 		errs = append(errs, l.deleteOurs(l.mark.veth(containerID, w.Interface)))

@@ -144,7 +144,7 @@ func TestAttachRepairs(t *testing.T) {
 			t.Errorf("%s: %q, %v", what, got, err)
 		}
 		// The listener's own namespace may stay; its port must not.
-		nettest.Must(t, m.links.detach(background(), "c1", []wire{{Attachment: first}}))
+		nettest.Must(t, m.links.detach(background(), "c1", []wire{{Attachment: first}}, 0))
 	}
 	working("whole")
 	// A crash after the namespace was made and before the link.

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
+	"satld/platform/command"
 )
 
 // Defaults of Config.
@@ -41,6 +43,9 @@ type Config struct {
 
 	netnsDir string // "" is defaultNetnsDir; tests have their own
 	links    links  // nil is the system's own
+	mark     mark   // "" is that of the state directory
+	// tools, when set, are driven as FreeBSD's.
+	tools command.Runner
 }
 
 // defaultNetnsDir is where ip-netns(8) looks for names.
@@ -55,9 +60,10 @@ type Manager struct {
 	log   *slog.Logger
 	now   func() time.Time
 
-	mu     sync.Mutex // guards state
+	mu     sync.Mutex // guards state and strays
 	state  *leases
-	byWork keyed // one operation at a time for a container, one for all bridges
+	strays map[string]bool // containers that Sweep could not detach yet
+	byWork keyed           // one operation at a time for a container, one for all bridges
 }
 
 // bridges is the key under which bridges are worked on; no container has it,
@@ -85,26 +91,41 @@ func Open(ctx context.Context, cfg Config) (*Manager, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "network"), 0o700); err != nil {
 		return nil, fmt.Errorf("open networks: %w", err)
 	}
-	m := &Manager{cfg: cfg, mark: markOf(dir), file: filepath.Join(dir, "network", "leases.json"), links: cfg.links, log: cfg.Logger, now: time.Now}
+	m := &Manager{cfg: cfg, mark: cmp.Or(cfg.mark, markOf(dir)), file: filepath.Join(dir, "network", "leases.json"), links: cfg.links, log: cfg.Logger, now: time.Now, strays: map[string]bool{}}
 	if m.log == nil {
 		m.log = slog.Default()
 	}
-	var aside string
-	if m.state, aside, err = loadLeases(m.file, bootID()); err != nil {
-		return nil, err
-	}
-	if aside != "" {
-		m.log.Error("network leases could not be read; set aside, starting without", "file", aside)
+	if cfg.tools != nil {
+		m.links = newIfconfigLinks(m.mark, m, cfg.tools)
 	}
 	if m.links == nil {
-		if m.links, err = newLinks(m.mark, cfg.netnsDir); err != nil {
+		if m.links, err = newLinks(m.mark, cfg.netnsDir, m); err != nil {
 			return nil, fmt.Errorf("open networks: %w", err)
 		}
+	}
+	if err := m.load(ctx); err != nil {
+		return nil, errors.Join(err, m.links.close())
 	}
 	if err := m.start(ctx); err != nil {
 		return nil, errors.Join(err, m.links.close())
 	}
 	return m, nil
+}
+
+// load reads what the state directory remembers of this run of the kernel.
+func (m *Manager) load(ctx context.Context) error {
+	boot, err := m.links.boot(ctx)
+	if err != nil {
+		return fmt.Errorf("open networks: tell this boot from others: %w", err)
+	}
+	var aside string
+	if m.state, aside, err = loadLeases(m.file, boot); err != nil {
+		return err
+	}
+	if aside != "" {
+		m.log.Error("network leases could not be read; set aside, starting without", "file", aside)
+	}
+	return nil
 }
 
 func (m *Manager) start(ctx context.Context) error {
@@ -330,6 +351,27 @@ func boolOrder(b bool) int {
 // Mark tells this daemon's things on the host from those of others; a packet
 // filter's table can be named with it.
 func (m *Manager) Mark() string { return string(m.mark) }
+
+// Group is the interface group of everything that the daemon made, where the
+// system has names for groups (FreeBSD).
+func (m *Manager) Group() string { return m.mark.group() }
+
+// Warnings are what of the host's own settings keeps containers from being
+// reached or from reaching out, in words for the operator. It only reads.
+func (m *Manager) Warnings(ctx context.Context) []string { return m.links.warnings(ctx) }
+
+// Uplinks names the interfaces that lead out of the host, for a packet filter
+// that has to name them: those that are up, have an IPv4 address and are
+// neither ours nor a loopback. Sorted. Only on FreeBSD.
+func (m *Manager) Uplinks(ctx context.Context) ([]string, error) {
+	l, ok := m.links.(interface {
+		uplinks(ctx context.Context) ([]string, error)
+	})
+	if !ok {
+		return nil, fmt.Errorf("name the interfaces that lead out: %w", errdefs.ErrNotImplemented)
+	}
+	return l.uplinks(ctx)
+}
 
 // Close lets go of the system's handles and leaves everything in place.
 func (m *Manager) Close() error { return m.links.close() }

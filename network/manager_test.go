@@ -25,6 +25,7 @@ type fakeLinks struct {
 	bridges   map[string]Network
 	wired     map[string][]wire
 	attachErr error
+	detachErr error
 	seen      func(containerID string) // called by attach
 }
 
@@ -32,6 +33,8 @@ func newFakeLinks() *fakeLinks {
 	return &fakeLinks{foreign: map[string]bool{}, bridges: map[string]Network{}, wired: map[string][]wire{}}
 }
 
+func (f *fakeLinks) boot(context.Context) (string, error)       { return "boot", nil }
+func (f *fakeLinks) warnings(context.Context) []string          { return nil }
 func (f *fakeLinks) prepare(context.Context) error              { return nil }
 func (f *fakeLinks) close() error                               { return nil }
 func (f *fakeLinks) used(context.Context) ([]usedPrefix, error) { return f.hostUses, nil }
@@ -66,7 +69,10 @@ func (f *fakeLinks) attach(_ context.Context, id string, wires []wire) (string, 
 	f.wired[id] = wires
 	return "/ns/" + id, nil
 }
-func (f *fakeLinks) detach(_ context.Context, id string, _ []wire) error {
+func (f *fakeLinks) detach(_ context.Context, id string, _ []wire, _ time.Duration) error {
+	if f.detachErr != nil {
+		return f.detachErr
+	}
 	delete(f.wired, id)
 	return nil
 }
@@ -201,7 +207,7 @@ func TestAttach(t *testing.T) {
 	}
 	// Whatever the system is asked to make is on disk already.
 	f.seen = func(id string) {
-		l, _, err := loadLeases(filepath.Join(dir, "network", "leases.json"), bootID())
+		l, _, err := loadLeases(filepath.Join(dir, "network", "leases.json"), "boot")
 		if err != nil || len(l.Leases[id]) == 0 {
 			t.Errorf("%s is made before its lease is written: %v", id, err)
 		}
@@ -326,6 +332,36 @@ func TestSweep(t *testing.T) {
 	}
 	if err := m.Destroy(t.Context()); err != nil || len(f.wired)+len(f.bridges) > 0 {
 		t.Errorf("destroyed: %v, %v, %v", err, f.wired, f.bridges)
+	}
+}
+
+// What a dying jail holds at the start goes later, and its address is not given
+// out before.
+func TestSweepLater(t *testing.T) {
+	f := newFakeLinks()
+	m := open(t, t.TempDir(), f, pool("10.9.9.0/30"))
+	if _, _, err := m.Attach(t.Context(), "c1", []string{DefaultID}); err != nil {
+		t.Fatal(err)
+	}
+	f.detachErr = fmt.Errorf("jail c1 is dying: %w", errdefs.ErrUnavailable)
+	if err := m.Sweep(t.Context(), nil); !errdefs.IsUnavailable(err) {
+		t.Errorf("%v", err)
+	}
+	if _, err := m.Repair(t.Context()); err != nil || len(f.wired) != 1 {
+		t.Errorf("held: %v, %v", err, f.wired)
+	}
+	if _, _, err := m.Attach(t.Context(), "c2", []string{DefaultID}); !errdefs.IsResourceExhausted(err) {
+		t.Errorf("the address of a jail that still answers to it: %v", err)
+	}
+	f.detachErr = errors.New("ifconfig: out of luck")
+	if _, err := m.Repair(t.Context()); !errors.Is(err, f.detachErr) {
+		t.Errorf("%v", err)
+	}
+	f.detachErr = nil
+	for range 2 {
+		if done, err := m.Repair(t.Context()); err != nil || len(done) > 0 || len(f.wired) > 0 || len(m.Attachments("c1")) > 0 {
+			t.Errorf("%v, %v, left %v", done, err, f.wired)
+		}
 	}
 }
 

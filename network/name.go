@@ -50,6 +50,26 @@ func (m mark) veth(containerID, inside string) string {
 	return "sv" + hash(12, string(m), containerID, inside)
 }
 
+// inner names the container's end of its link, where it keeps a name of the
+// host's (FreeBSD: it comes back to the host by itself when its jail goes, and
+// must meet no other of the same name there).
+func (m mark) inner(containerID, inside string) string {
+	return "se" + strings.TrimPrefix(m.veth(containerID, inside), "sv")
+}
+
+// unit is the number that an interface is made under, before it has its name:
+// out of the way of the numbers that the system gives by itself, which are the
+// lowest free ones. attempt is above 0 after a collision.
+func (m mark) unit(u unfinished, attempt int) int {
+	const first, last = 1000, 32767 // if_clone(9) counts no further
+	v, _ := strconv.ParseUint(hash(8, string(m), u.For, u.As, strconv.Itoa(attempt)), 16, 32)
+	return first + int(v%(last-first))
+}
+
+// group is the interface group of everything that bears the mark. A group's
+// name may not end in a digit and holds 15 characters (ifconfig(8), group).
+func (m mark) group() string { return "satl" + string(m) + "g" }
+
 // bridge names a network's bridge; attempt is above 0 after a collision.
 func (m mark) bridge(networkID string, attempt int) string {
 	return "sb" + hash(10, string(m), networkID, fmt.Sprint(attempt))

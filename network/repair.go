@@ -28,7 +28,10 @@ type fault struct {
 // kept it from the rest. When all is well it only lists links and addresses;
 // it is meant to be called every few seconds. A link that is gone is not made
 // again: that is for Attach.
+//
+// What Sweep had to leave it removes as soon as the kernel lets go of it.
 func (m *Manager) Repair(ctx context.Context) (done []Repaired, err error) {
+	defer func() { err = errors.Join(err, m.sweepStrays(ctx)) }()
 	nets := m.List()
 	wires := m.leased()
 	faults, err := m.links.faults(ctx, nets, wires)
