@@ -19,6 +19,7 @@ import (
 	"github.com/moby/swarmkit/v2/manager/state/store"
 
 	satlevents "satld/events"
+	"satld/orchestrator"
 )
 
 func TestEventMatches(t *testing.T) {
@@ -147,6 +148,13 @@ func TestStoreEvent(t *testing.T) {
 		return &api.Node{ID: "n1", Spec: api.NodeSpec{Availability: a}, Status: api.NodeStatus{State: s}, Description: &api.NodeDescription{Hostname: "vm"}}
 	}
 	started := &api.UpdateStatus{State: api.UpdateStatus_UPDATING}
+	task := func(slot uint64, spent string) *api.Task {
+		t := &api.Task{ID: "t1", ServiceID: "s1", Slot: slot, NodeID: "n1", ServiceAnnotations: api.Annotations{Name: "web"}, Status: api.TaskStatus{Err: "exit 1"}}
+		if spent != "" {
+			t.Annotations.Labels = map[string]string{orchestrator.LabelExhausted: spent}
+		}
+		return t
+	}
 	for _, c := range []struct {
 		change goevents.Event
 		want   string // "" is nothing to tell
@@ -166,6 +174,11 @@ func TestStoreEvent(t *testing.T) {
 		{api.EventDeleteNetwork{Network: &api.Network{ID: "net1", Spec: api.NetworkSpec{Annotations: api.Annotations{Name: "back"}}}}, "network remove net1 name=back type=overlay"},
 		{api.EventCreateNetwork{Network: &api.Network{ID: "i", Spec: api.NetworkSpec{Ingress: true}}}, ""},
 		{api.EventCreateTask{}, ""},
+		// cases/budget.md, budget-3: told once, when it happens.
+		{api.EventUpdateTask{Task: task(2, "3 attempts in 1m"), OldTask: task(2, "")}, "service restart_budget_exhausted s1 error=exit 1 name=web slot=2 spent=3 attempts in 1m task=t1"},
+		{api.EventUpdateTask{Task: task(0, "1 attempt"), OldTask: task(0, "")}, "service restart_budget_exhausted s1 error=exit 1 name=web node=n1 spent=1 attempt task=t1"},
+		{api.EventUpdateTask{Task: task(2, "3 attempts"), OldTask: task(2, "3 attempts")}, ""},
+		{api.EventUpdateTask{Task: task(2, ""), OldTask: task(2, "")}, ""},
 	} {
 		m, ok := storeEvent(c.change)
 		got := ""

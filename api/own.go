@@ -11,6 +11,7 @@ import (
 // answers are the types of package wire; docs/api.md is its reference.
 func (s *Server) ownRoutes(r *routes) {
 	r.post("/satl/v1/health/explain", s.healthExplain)
+	r.get("/satl/v1/services/{id}", s.manager(s.serviceMore))
 	r.get("/satl/v1/services/{id}/versions", s.manager(s.serviceVersions))
 	r.post("/satl/v1/tasks/{id}/ready", s.manager(s.taskReady(true)))
 	r.post("/satl/v1/tasks/{id}/unready", s.manager(s.taskReady(false)))
