@@ -53,6 +53,7 @@ func (n *Node) adoptAll(ctx context.Context) error {
 // adopt resumes one container where its record and the runtime say it is.
 func (n *Node) adopt(ctx context.Context, c *Container) error {
 	rec := c.record()
+	n.resumeReport(rec)
 	if earlier := rec.earlierRun(); earlier != "" {
 		n.wg.Go(func() { n.dropRun(c, earlier) })
 	}

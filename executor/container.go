@@ -143,17 +143,6 @@ func closeOnce(ch chan struct{}) {
 	}
 }
 
-// settings returns the probe's effective settings, or ok false without a probe.
-func (r Record) settings() (s healthcheck.Settings, ok bool) {
-	if r.TaskID == "" || r.Config == nil || r.Config.Healthcheck == nil {
-		// The container API reads no healthcheck (spec/healthchecks.txt,
-		// "satl run -p is always in that state").
-		return healthcheck.Settings{}, false
-	}
-	s, ok, _, err := healthcheck.FromConfig(r.Config.Healthcheck)
-	return s, ok && err == nil
-}
-
 // aliases are the other names the API finds a task's container by.
 func (r Record) aliases() []string {
 	if r.TaskID == "" {

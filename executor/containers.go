@@ -47,6 +47,7 @@ func (n *Node) snapshot(c *Container) Snapshot {
 	c.mu.Lock()
 	r, pid := c.rec, c.pid
 	c.mu.Unlock()
+	health := n.health(c)
 	s := Snapshot{
 		ID: r.ID, Name: r.Name, Aliases: r.aliases(), Image: r.Image, ImageID: r.ImageID, Created: r.Created,
 		State: r.State, Started: r.Started, Finished: r.Finished, ExitCode: r.ExitCode, OOMKilled: r.OOMKilled,
@@ -59,7 +60,14 @@ func (n *Node) snapshot(c *Container) Snapshot {
 		s.Mounts = m
 	}
 	s.Config = r.shownConfig()
-	s.Health = n.health(c)
+	s.Health = health
+	settings, probed := r.settings()
+	if probed {
+		s.Settings = &settings
+	}
+	s.NotServing = n.notServing(r, health, settings)
+	s.Serving = s.NotServing == ""
+	s.FailOpen = n.failsOpen(r)
 	return s
 }
 
@@ -71,10 +79,7 @@ func (r Record) shownConfig() *container.Config {
 		config.Hostname = r.hostname()
 	}
 	if s, probed := r.settings(); probed {
-		config.Healthcheck = &container.HealthConfig{
-			Test: r.Config.Healthcheck.Test, Interval: s.Interval, Timeout: s.Timeout, Retries: s.Retries,
-			StartPeriod: s.StartPeriod, StartInterval: s.StartInterval,
-		}
+		config.Healthcheck = s.Shown(r.Config.Healthcheck)
 	}
 	return &config
 }

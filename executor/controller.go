@@ -91,6 +91,9 @@ func (c *controller) prepare(ctx context.Context) error {
 	}
 	img, err := c.node.ensureImage(ctx, spec.Image, auth)
 	if err != nil {
+		if ctx.Err() == nil {
+			c.node.reportRefusal(c.task.ID, stepImage, "The image of the task could not be had: the task's own error says why.")
+		}
 		return err
 	}
 	if err := rec.fillFrom(img); err != nil {
@@ -116,6 +119,7 @@ func (c *controller) Start(ctx context.Context) error {
 		if err := c.node.startRun(ctx, ctr); err != nil {
 			if ctx.Err() == nil {
 				c.log().Error("task cannot be started", "err", err)
+				c.node.reportFailure(ctr, stepApply)
 			}
 			return fmt.Errorf("start container: %w", err)
 		}

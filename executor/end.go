@@ -76,6 +76,9 @@ func (n *Node) ended(c *Container, id string, exit jail.Exit) {
 	if exit.OOMKilled {
 		n.event(rec, dockerevents.ActionOOM)
 	}
+	if !rec.Stopping && (exit.Code != 0 || !rec.Proved || rec.Unhealthy != "") {
+		n.reportFailure(c, "")
+	}
 	// Now, so that whoever inspects it on this event sees it ended, and before
 	// the stop that waits for it is told of.
 	n.event(rec, dockerevents.ActionDie, "exitCode", fmt.Sprint(exit.Code))

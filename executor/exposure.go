@@ -5,8 +5,10 @@ package executor
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"satld/healthcheck"
 	"satld/traffic"
 )
 
@@ -51,6 +53,30 @@ func (n *Node) withdrawnText(r Record) string {
 		return withdrawn + "not ready, by the operator's word on its node"
 	}
 	return ""
+}
+
+// notServing is why a container is sent no traffic, in words for people; ""
+// of one that is. h and s are its probe's, nil and zero without one.
+func (n *Node) notServing(r Record, h *healthcheck.Health, s healthcheck.Settings) string {
+	switch {
+	case !r.State.Live():
+		return r.State.String()
+	case r.Stopping && r.Unhealthy != "":
+		return "stopping: " + r.Unhealthy
+	case r.Stopping, r.Withdrawn:
+		return "stopping"
+	case !r.Proved && h != nil:
+		return h.Progress(s.Retries)
+	case !r.Proved:
+		return "starting"
+	}
+	return n.withdrawnText(r)
+}
+
+// failsOpen tells whether a container is sent traffic though it does not pass.
+func (n *Node) failsOpen(r Record) bool {
+	table, ok := n.cfg.Traffic.(interface{ FailOpen() []string })
+	return ok && r.FailOpen && n.memberOf(r).Unhealthy && slices.Contains(table.FailOpen(), r.ServiceID)
 }
 
 // withdrawn heads the Status.Err of a RUNNING task that is out of traffic.

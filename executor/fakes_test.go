@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -61,9 +62,11 @@ type fakeRuntime struct {
 	ignoreTerm bool
 	failCreate error
 	probe      func(id string) (int, string) // exit code and output
-	names      []string                      // runtime IDs that were created
-	left       map[string]time.Time          // until when a deleted jail is dying, by its name
-	dies       time.Duration                 // how long a jail takes to vanish after Delete
+	printed    []string                      // lines of every container's log
+	logsHang   bool
+	names      []string             // runtime IDs that were created
+	left       map[string]time.Time // until when a deleted jail is dying, by its name
+	dies       time.Duration        // how long a jail takes to vanish after Delete
 }
 
 type fakeProcess struct {
@@ -178,9 +181,24 @@ func (f *fakeRuntime) created() []string {
 	return slices.Clone(f.names)
 }
 
-func (f *fakeRuntime) Logs(_ context.Context, id string, _ jail.LogQuery, _ func(jail.LogLine) error) error {
-	_, _, err := f.Running(context.Background(), id)
-	return err
+func (f *fakeRuntime) Logs(ctx context.Context, id string, q jail.LogQuery, each func(jail.LogLine) error) error {
+	if f.logsHang {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if _, _, err := f.Running(ctx, id); err != nil {
+		return err
+	}
+	lines := f.printed
+	if q.Tail > 0 {
+		lines = lines[max(0, len(lines)-q.Tail):]
+	}
+	for _, l := range lines {
+		if err := each(jail.LogLine{Stream: "stdout", Line: []byte(l + "\n")}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 func (f *fakeRuntime) Forget(context.Context, string) error { return nil }
 func (f *fakeRuntime) List(context.Context) ([]string, error) {
@@ -200,14 +218,17 @@ type fakeImages struct {
 	image.Images
 	j    *journal // nil: not written
 	busy func() error
+	root string // "" is /root
+
+	labels map[string]string // of every image
 }
 
-func (*fakeImages) Get(ref string) (image.Image, error) {
+func (f *fakeImages) Get(ref string) (image.Image, error) {
 	if ref == "missing:1" {
 		return image.Image{}, cerrdefs.ErrNotFound.WithMessage("No such image: " + ref)
 	}
 	return image.Image{ID: "sha256:1", Config: v1.ConfigFile{Config: v1.Config{
-		Cmd: []string{"/app"}, Env: []string{"PATH=/bin", "A=1"}, WorkingDir: "/srv", User: "web",
+		Cmd: []string{"/app"}, Env: []string{"PATH=/bin", "A=1"}, WorkingDir: "/srv", User: "web", Labels: f.labels,
 		Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "/image-probe"}},
 	}}}, nil
 }
@@ -216,7 +237,7 @@ func (*fakeImages) Pull(context.Context, string, image.Auth, image.Progress) (im
 }
 func (f *fakeImages) Mount(context.Context, string, string) (string, error) {
 	f.j.add("mount")
-	return "/root", nil
+	return cmp.Or(f.root, "/root"), nil
 }
 func (f *fakeImages) Unmount(context.Context, string) error {
 	f.j.add("unmount")

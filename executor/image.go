@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/registry"
@@ -62,9 +63,13 @@ func (r *Record) fillFrom(img image.Image) error {
 	if c.StopSignal == "" {
 		c.StopSignal = from.StopSignal
 	}
-	labels := maps.Clone(from.Labels)
-	if labels == nil {
-		labels = make(map[string]string)
+	labels := make(map[string]string)
+	for name, value := range from.Labels {
+		// An image's word on health or jails is no more inherited than its
+		// HEALTHCHECK.
+		if !strings.HasPrefix(name, "satl.") {
+			labels[name] = value
+		}
 	}
 	maps.Copy(labels, c.Labels)
 	c.Labels = labels

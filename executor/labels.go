@@ -4,6 +4,7 @@ package executor
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -18,6 +19,23 @@ const (
 // labelReady on a task or a node is an operator's word: "false" takes it out
 // of traffic, anything else and its absence let it in.
 const labelReady = "satl.ready"
+
+// What the orchestrator writes on a task, as far as a node reads it (package
+// orchestrator, labels.go).
+const (
+	labelRollout  = "satl.rollout"        // a rollout made it
+	labelProven   = "satl.rollout.proven" // and has seen it run for long enough
+	labelRestarts = "satl.restart.count"  // failures in its slot that led to it
+)
+
+// takeTaskLabels reads what the cluster says of a task beside its spec.
+func (r *Record) takeTaskLabels(labels map[string]string) {
+	r.Unready = labels[labelReady] == "false"
+	r.InRollout = labels[labelRollout] != "" && labels[labelProven] == ""
+	if n, err := strconv.Atoi(labels[labelRestarts]); err == nil {
+		r.Restarts = n
+	}
+}
 
 // takeServiceLabels reads what a service asks of the node for its tasks.
 func (r *Record) takeServiceLabels(labels map[string]string) error {

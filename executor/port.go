@@ -86,6 +86,22 @@ func taskPorts(t *api.Task) []PortBinding {
 	return out
 }
 
+// firstTarget is the first target port that the service names, 0 without: the
+// port of a probe that names none.
+func firstTarget(t *api.Task) uint16 {
+	if t.Endpoint == nil {
+		return 0
+	}
+	ports := t.Endpoint.Ports
+	if t.Endpoint.Spec != nil && len(t.Endpoint.Spec.Ports) > 0 {
+		ports = t.Endpoint.Spec.Ports // in the order they were given
+	}
+	if len(ports) == 0 {
+		return 0
+	}
+	return uint16(ports[0].TargetPort)
+}
+
 // Ports that `run -P` and `run -p 80` pick from: above what a service gets
 // by itself (30000-32767), below the usual ephemeral range of Linux.
 const (

@@ -23,13 +23,12 @@ import (
 // operator's word on it and its service's labels. It tells whether traffic has
 // to hear of it.
 func (n *Node) heed(c *Container, t *api.Task) bool {
-	unready := t.Annotations.Labels[labelReady] == "false"
 	c.mu.Lock()
 	before := c.rec
 	err := c.rec.takeServiceLabels(t.ServiceAnnotations.Labels)
-	c.rec.Unready = unready
-	same := before.Unready == unready && before.Drain == c.rec.Drain && before.FailOpen == c.rec.FailOpen &&
-		before.NotReady == c.rec.NotReady && before.InTurn == c.rec.InTurn
+	c.rec.takeTaskLabels(t.Annotations.Labels)
+	same := before.Unready == c.rec.Unready && before.InRollout == c.rec.InRollout && before.Restarts == c.rec.Restarts &&
+		before.Drain == c.rec.Drain && before.FailOpen == c.rec.FailOpen && before.NotReady == c.rec.NotReady && before.InTurn == c.rec.InTurn
 	if !same {
 		c.tell()
 	}
@@ -42,8 +41,8 @@ func (n *Node) heed(c *Container, t *api.Task) bool {
 	if same {
 		return false
 	}
-	if before.Unready != unready {
-		log.Info("operator's word on the task", "ready", !unready)
+	if before.Unready != rec.Unready {
+		log.Info("operator's word on the task", "ready", !rec.Unready)
 	}
 	if err := n.save(c); err != nil {
 		log.Warn("what the cluster says of the task is not recorded", "err", err)

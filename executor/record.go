@@ -40,6 +40,7 @@ type Record struct {
 	NetworkIDs []string
 	Aliases    map[string][]string // by network ID
 	Ports      []PortBinding
+	ProbePort  uint16 // of a probe that names none
 	Args       []string
 	FailOpen   bool          // service label satl.traffic.fail-open
 	NotReady   bool          // service label satl.dns.not-ready
@@ -48,7 +49,8 @@ type Record struct {
 	Host       bool          // runs in the host's own network stack
 
 	State     State
-	Run       int // counts starts where each has a runtime ID of its own
+	Run       int    // counts starts where each has a runtime ID of its own
+	Root      string // the directory that it sees as "/", of the last run
 	Started   time.Time
 	Finished  time.Time
 	ExitCode  int
@@ -61,6 +63,7 @@ type Record struct {
 	Unhealthy string // why it is to be replaced; empty while it is not
 	Unrouted  string // why it is out of traffic until it passes; empty while it is not
 	Unready   bool   // an operator took it out of traffic
+	InRollout bool   // a rollout made it and has not seen it run for long enough
 	Stopping  bool   // somebody asked for its stop, or its turn to be replaced came
 
 	// Of a stop under way, so that a later daemon finishes it.

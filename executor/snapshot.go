@@ -49,7 +49,15 @@ type Snapshot struct {
 	Args        []string // the effective argument vector, Path first
 
 	// Health is nil where there is no probe (cases/api.md, api-2).
-	Health *healthcheck.Health
+	Health   *healthcheck.Health
+	Settings *healthcheck.Settings // of its probe, as effective; nil without one
+
+	// Serving: it may be sent traffic; else NotServing says why not.
+	Serving    bool
+	NotServing string
+	// FailOpen: it is sent traffic all the same, as nobody of its service
+	// passes and the service asks for that.
+	FailOpen bool
 }
 
 // CreateRequest is `docker create`: name may be empty (one is made up).

@@ -10,7 +10,6 @@ import (
 
 	dockerevents "github.com/docker/docker/api/types/events"
 
-	"satld/healthcheck"
 	"satld/jail"
 )
 
@@ -43,6 +42,9 @@ func (n *Node) startRun(ctx context.Context, c *Container) (err error) {
 	if err != nil {
 		return fmt.Errorf("mount root of container %s: %w", rec.Name, err)
 	}
+	c.mu.Lock()
+	c.rec.Root = root
+	c.mu.Unlock()
 	pid, err := n.create(ctx, rec, root)
 	if err != nil {
 		return err
@@ -150,7 +152,7 @@ func (n *Node) started(ctx context.Context, c *Container, pid int, at time.Time,
 			r.Started = at
 		}
 		r.Finished, r.ExitCode = time.Time{}, 0
-		if !probed {
+		if !probed || !settings.GatesRunning() {
 			r.Proved = true
 		}
 	}
@@ -196,11 +198,7 @@ func (n *Node) started(ctx context.Context, c *Container, pid int, at time.Time,
 	waits := rec.Unhealthy != "" && !rec.Stopping && n.waitsForTurn(rec)
 	stops := rec.Stopping || rec.Unhealthy != "" && !waits
 	if probed && !stops {
-		n.cfg.Prober.Watch(healthcheck.Watch{
-			ID: c.id, TaskID: rec.TaskID, Started: rec.Started, Adopted: adopted, Settings: settings,
-			Probe:   healthcheck.NewExecProbe(n.cfg.Runtime, rec.runtimeID(), settings.Argv),
-			Changed: c.putVerdict,
-		})
+		n.watch(c, settings, pid, adopted)
 		if rec.State == Paused {
 			n.cfg.Prober.Pause(c.id)
 		}

@@ -50,8 +50,7 @@ func taskRecord(t *api.Task, spec *api.ContainerSpec) (Record, error) {
 	r := Record{
 		ID: taskContainerID(t.ID), Name: naming.Task(t), Image: spec.Image, Created: time.Now(),
 		TaskID: t.ID, ServiceID: t.ServiceID, ServiceName: t.ServiceAnnotations.Name, NodeID: t.NodeID, Slot: t.Slot,
-		Unready: t.Annotations.Labels[labelReady] == "false",
-		Ports:   taskPorts(t),
+		Ports: taskPorts(t), ProbePort: firstTarget(t),
 		Aliases: make(map[string][]string),
 	}
 	if err := r.takeServiceLabels(t.ServiceAnnotations.Labels); err != nil {
@@ -94,7 +93,8 @@ func taskRecord(t *api.Task, spec *api.ContainerSpec) (Record, error) {
 		r.Config.StopTimeout = &seconds
 	}
 	r.HostConfig = taskHostConfig(t, spec)
-	return r, nil
+	r.takeTaskLabels(t.Annotations.Labels)
+	return r, r.checkProbe()
 }
 
 // supported refuses what would otherwise be accepted and then ignored.

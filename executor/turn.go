@@ -54,7 +54,7 @@ func (n *Node) awaitTurn(c *Container) {
 		if err == nil && may {
 			if n.claimTurn(c) {
 				log.Info("the task's turn to be replaced has come")
-				n.finishStop(c)
+				n.stopUnhealthy(c)
 			}
 			return
 		}

@@ -17,18 +17,23 @@ import (
 // it COMPLETE (DESIGN.md section 5).
 var errUnhealthy = errors.New("unhealthy")
 
-// onVerdict acts on a change of verdict.
+// onVerdict acts on a change of verdict, by the whole of what the monitor knows
+// then, so that of several changes the last one tells all.
 func (n *Node) onVerdict(c *Container, t healthcheck.Transition) {
 	rec := c.record()
 	if rec.Stopping {
 		return
 	}
-	n.event(rec, dockerevents.Action("health_status: "+t.To.String()))
-	switch t.To {
-	case healthcheck.Healthy:
+	if t.From != t.To {
+		n.event(rec, dockerevents.Action("health_status: "+t.To.String()))
+	}
+	switch {
+	case t.Health.Condemned != "":
+		n.condemn(c, t.Health.Condemned)
+	case t.Health.Unrouted:
+		n.unroute(c, t.Reason())
+	case t.To == healthcheck.Healthy:
 		n.passed(c)
-	case healthcheck.Unhealthy:
-		n.condemn(c, t.Reason())
 	}
 }
 
@@ -57,6 +62,21 @@ func (n *Node) passed(c *Container) {
 	c.mu.Unlock()
 }
 
+// unroute takes a task out of traffic until it passes again
+// (spec/replica-health.txt, "Running"; label satl.health.action=unroute).
+func (n *Node) unroute(c *Container, reason string) {
+	if c.record().Unrouted != "" {
+		return
+	}
+	err := n.update(c, func(r *Record) { r.Unrouted = reason })
+	log := n.logger(c.record())
+	if err != nil {
+		log.Warn("verdict not recorded", "err", err)
+	}
+	n.expose(n.ctx, c)
+	log.Warn("task is unhealthy: withdrawn until it passes", "reason", reason)
+}
+
 // condemn takes an unhealthy task out of traffic and then stops it, at once
 // or, where its service replaces its tasks in turn, when the leader says so;
 // the controller reports FAILED when it has ended, and the restart policy
@@ -76,7 +96,14 @@ func (n *Node) condemn(c *Container, reason string) {
 		return
 	}
 	log.Warn("task is unhealthy: withdrawn and stopping", "reason", reason, "withdrawn_in", time.Since(begun).String())
-	n.wg.Go(func() { n.finishStop(c) })
+	n.wg.Go(func() { n.stopUnhealthy(c) })
+}
+
+// stopUnhealthy stops a task to be replaced, once what its failure leaves for
+// the record is gathered.
+func (n *Node) stopUnhealthy(c *Container) {
+	n.reportFailure(c, "")
+	n.finishStop(c)
 }
 
 // unwatch ends the probing of a container and waits, within bounds, for a
