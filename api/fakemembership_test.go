@@ -5,6 +5,8 @@ package api
 import (
 	"context"
 
+	"github.com/moby/swarmkit/v2/api"
+
 	"satld/cluster"
 )
 
@@ -38,4 +40,8 @@ func (m *membership) Init(_ context.Context, advertise string) error {
 func (m *membership) ForceNewCluster(context.Context) error {
 	m.forced++
 	return m.err
+}
+
+func (m *membership) Managers() []api.Peer {
+	return []api.Peer{{NodeID: fakeNodeID, Addr: "127.0.0.1:2377"}}
 }

@@ -84,6 +84,9 @@ func (s *Server) swarmInfo(ctx context.Context) swarm.Info {
 	if host, _, err := net.SplitHostPort(info.NodeAddr); err == nil {
 		info.NodeAddr = host
 	}
+	for _, p := range c.Managers() {
+		info.RemoteManagers = append(info.RemoteManagers, swarm.Peer{NodeID: p.NodeID, Addr: p.Addr})
+	}
 	if !info.ControlAvailable {
 		return info
 	}
@@ -91,15 +94,8 @@ func (s *Server) swarmInfo(ctx context.Context) swarm.Info {
 	c.Store().View(func(tx store.ReadTx) { nodes, _ = store.FindNodes(tx, store.All) })
 	info.Nodes = len(nodes)
 	for _, n := range nodes {
-		switch {
-		case n.ID == c.NodeID():
+		if n.Role == api.NodeRoleManager {
 			info.Managers++
-			info.RemoteManagers = append(info.RemoteManagers, swarm.Peer{NodeID: n.ID, Addr: c.AdvertiseAddr()})
-		case n.Role == api.NodeRoleManager || n.ManagerStatus != nil:
-			info.Managers++
-			if n.ManagerStatus != nil {
-				info.RemoteManagers = append(info.RemoteManagers, swarm.Peer{NodeID: n.ID, Addr: n.ManagerStatus.Addr})
-			}
 		}
 	}
 	cluster, err := s.clusterObject(ctx)

@@ -74,7 +74,7 @@ func (s *Server) nodeInspect(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, s.renderNode(n))
 }
 
-// nodeUpdate changes availability, name and labels.
+// nodeUpdate changes role, availability, name and labels.
 func (s *Server) nodeUpdate(w http.ResponseWriter, r *http.Request) error {
 	var spec swarm.NodeSpec
 	if err := decodeJSON(w, r, &spec); err != nil {
@@ -101,12 +101,9 @@ func (s *Server) nodeUpdate(w http.ResponseWriter, r *http.Request) error {
 		if specIndex(convert.NodeFromGRPC(*current).Spec) != version {
 			return staleVersion{}
 		}
-		if wanted.DesiredRole != current.Spec.DesiredRole {
-			return errNotSupported("changing the role of a node is not supported yet")
-		}
 		next := current.Spec.Copy()
 		next.Annotations.Name, next.Annotations.Labels = wanted.Annotations.Name, wanted.Annotations.Labels
-		next.Availability = wanted.Availability
+		next.Availability, next.DesiredRole = wanted.Availability, wanted.DesiredRole
 		_, err = s.cfg.Cluster.Control().UpdateNode(r.Context(), &api.UpdateNodeRequest{
 			NodeID: current.ID, Spec: next, NodeVersion: &current.Meta.Version,
 		})
@@ -119,7 +116,7 @@ func (s *Server) nodeRemove(_ http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if n.ID == s.cfg.Cluster.NodeID() || n.Role == api.NodeRoleManager {
+	if n.ManagerStatus != nil || n.Role == api.NodeRoleManager {
 		return errInvalid("node %s is a cluster manager and is a member of the raft cluster. It must be demoted to worker before removal", n.ID)
 	}
 	_, err = s.cfg.Cluster.Control().RemoveNode(r.Context(), &api.RemoveNodeRequest{NodeID: n.ID, Force: queryBool(r, "force")})

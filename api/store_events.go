@@ -41,9 +41,24 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// watchStore publishes what changes in the store. It begins once the store is
-// loaded, so that a restart does not tell old news.
+// watchStore publishes what changes in the store of whatever cluster this node
+// is in. It begins once the store is loaded, so that a restart does not tell
+// old news.
 func (s *Server) watchStore(ctx context.Context) {
+	for ctx.Err() == nil {
+		s.watchMember(ctx, s.cfg.Cluster.Ended())
+		select {
+		case <-ctx.Done():
+		case <-time.After(rewatch): // the next store is opened
+		}
+	}
+}
+
+// rewatch is the wait before the store of the next cluster is looked at.
+const rewatch = 100 * time.Millisecond
+
+// watchMember publishes until this node is no longer in the cluster it is in.
+func (s *Server) watchMember(ctx context.Context, ended <-chan struct{}) {
 	changes, cancel := state.Watch(s.cfg.Cluster.Store().WatchQueue(),
 		api.EventCreateService{}, api.EventUpdateService{}, api.EventDeleteService{}, api.EventUpdateTask{},
 		api.EventCreateNode{}, api.EventUpdateNode{}, api.EventDeleteNode{},
@@ -52,6 +67,8 @@ func (s *Server) watchStore(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
+			return
+		case <-ended:
 			return
 		case change, open := <-changes:
 			if !open {

@@ -4,21 +4,22 @@ package api
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"reflect"
 
 	"github.com/docker/docker/api/types/swarm"
 	"github.com/docker/docker/daemon/cluster/convert"
 	"github.com/moby/swarmkit/v2/api"
+
+	"satld/cluster"
 )
 
 func (s *Server) swarmRoutes(r *routes) {
 	r.get("/swarm", s.manager(s.swarmInspect))
-	r.post("/swarm/init", s.swarmExists)
-	r.post("/swarm/join", s.swarmExists)
-	r.post("/swarm/leave", func(http.ResponseWriter, *http.Request) error {
-		return errNotSupported("leaving the swarm is not supported yet: a satld is always a cluster, of itself alone at least")
-	})
+	r.post("/swarm/init", s.swarmInit)
+	r.post("/swarm/join", s.swarmJoin)
+	r.post("/swarm/leave", s.swarmLeave)
 	r.post("/swarm/update", s.manager(s.swarmUpdate))
 	r.get("/swarm/unlockkey", s.manager(func(w http.ResponseWriter, _ *http.Request) error {
 		return writeJSON(w, http.StatusOK, &swarm.UnlockKeyResponse{}) // never locked
@@ -28,9 +29,77 @@ func (s *Server) swarmRoutes(r *routes) {
 	})
 }
 
-// swarmExists answers init and join: a fresh daemon is a cluster already.
-func (s *Server) swarmExists(http.ResponseWriter, *http.Request) error {
-	return errUnavailable(`This node is already part of a swarm. Use "docker swarm leave" to leave this swarm and join another one.`)
+// swarmInit answers with this node's ID: a daemon is a cluster from its first
+// start, so that there is only an address to take note of.
+func (s *Server) swarmInit(w http.ResponseWriter, r *http.Request) error {
+	var in swarm.InitRequest
+	if err := decodeJSON(w, r, &in); err != nil {
+		return err
+	}
+	if err := admitListening(in.ListenAddr, in.DataPathAddr); err != nil {
+		return err
+	}
+	switch {
+	case in.AutoLockManagers || in.Spec.EncryptionConfig.AutoLockManagers:
+		return errNotSupported("autolock is not supported")
+	case len(in.DefaultAddrPool) > 0:
+		return errNotSupported("default address pools are not supported here: networks get their subnets from satld's --network-pool")
+	}
+	if in.ForceNewCluster {
+		if err := s.cfg.Cluster.ForceNewCluster(r.Context()); err != nil {
+			return err
+		}
+	} else if err := s.cfg.Cluster.Init(r.Context(), in.AdvertiseAddr); err != nil {
+		return err
+	}
+	if err := s.cfg.Cluster.Ready(r.Context()); err != nil {
+		return errUnavailable("%v", err)
+	}
+	return writeJSON(w, http.StatusOK, s.cfg.Cluster.NodeID())
+}
+
+// swarmJoin makes this node a member of another cluster. It returns when the
+// cluster knows it.
+func (s *Server) swarmJoin(w http.ResponseWriter, r *http.Request) error {
+	var in swarm.JoinRequest
+	if err := decodeJSON(w, r, &in); err != nil {
+		return err
+	}
+	if err := admitListening(in.ListenAddr, in.DataPathAddr); err != nil {
+		return err
+	}
+	j := cluster.Joining{Managers: in.RemoteAddrs, Token: in.JoinToken, AdvertiseAddr: in.AdvertiseAddr}
+	switch in.Availability {
+	case "", swarm.NodeAvailabilityActive:
+	case swarm.NodeAvailabilityPause:
+		j.Availability = api.NodeAvailabilityPause
+	case swarm.NodeAvailabilityDrain:
+		j.Availability = api.NodeAvailabilityDrain
+	default:
+		return errInvalid("invalid availability %q", in.Availability)
+	}
+	return s.cfg.Cluster.Join(r.Context(), j)
+}
+
+// admitListening refuses addresses to listen on that differ from those that
+// the daemon was started with. The client sends its own default always.
+func admitListening(listen, dataPath string) error {
+	if host, _, err := net.SplitHostPort(listen); listen != "" && (err != nil || host != "0.0.0.0" && host != "[::]" && host != "") {
+		return errNotSupported("the address to listen on is chosen with satld's --listen-addr")
+	}
+	if dataPath != "" {
+		return errNotSupported("an address of its own for the data path is not supported")
+	}
+	return nil
+}
+
+// swarmLeave makes this node a fresh cluster of one.
+func (s *Server) swarmLeave(_ http.ResponseWriter, r *http.Request) error {
+	force, err := queryStrictBool(r, "force")
+	if err != nil {
+		return err
+	}
+	return s.cfg.Cluster.Leave(r.Context(), force)
 }
 
 // cluster reads the one cluster object, without its secrets.

@@ -11,6 +11,8 @@ import (
 	"github.com/docker/docker/api/types/swarm"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
+
+	"satld/cluster"
 )
 
 func TestTaskList(t *testing.T) {
@@ -135,7 +137,7 @@ func TestNodeUpdate(t *testing.T) {
 		t.Errorf("stale: %d %s", code, got)
 	}
 	spec.Role = swarm.NodeRoleWorker
-	if code, got := send(after.Version.Index, spec); code != 501 || !strings.Contains(got, "role") {
+	if code, got := send(after.Version.Index, spec); code != 400 || !strings.Contains(got, "last manager") {
 		t.Errorf("role: %d %s", code, got)
 	}
 	f.refused(t, 400, "invalid Availability", "POST", "/nodes/vm/update?version=1", `{"Role":"manager","Availability":"lazy"}`)
@@ -151,9 +153,6 @@ func TestSwarm(t *testing.T) {
 	if sw.ID != fakeClusterID || sw.JoinTokens.Worker != "SWMTKN-1-worker" || sw.JoinTokens.Manager != "SWMTKN-1-manager" {
 		t.Errorf("%+v", sw)
 	}
-	f.refused(t, 503, "This node is already part of a swarm", "POST", "/swarm/init", `{"ListenAddr":"0.0.0.0:2377"}`)
-	f.refused(t, 503, "This node is already part of a swarm", "POST", "/swarm/join", `{}`)
-	f.refused(t, 501, "leaving the swarm", "POST", "/swarm/leave?force=1", "")
 	f.refused(t, 409, "swarm is not locked", "POST", "/swarm/unlock", `{}`)
 	if body := f.must(t, 200, "GET", "/swarm/unlockkey", ""); !strings.Contains(body, `"UnlockKey":""`) {
 		t.Error(body)
@@ -235,4 +234,33 @@ func TestWhatThereIsNot(t *testing.T) {
 	} {
 		f.refused(t, c.status, c.says, c.method, c.path, "")
 	}
+}
+
+// Init, join and leave are the cluster's; what a client asks for beyond that
+// is refused.
+func TestMembership(t *testing.T) {
+	f := newFixture(t)
+	if body := f.must(t, 200, "POST", "/swarm/init", `{"ListenAddr":"0.0.0.0:2377","AdvertiseAddr":"10.0.0.1","SubnetSize":24}`); strings.TrimSpace(body) != `"`+fakeNodeID+`"` {
+		t.Errorf("init: %s", body)
+	}
+	f.must(t, 200, "POST", "/swarm/init", `{"ListenAddr":"0.0.0.0:2377","ForceNewCluster":true}`)
+	f.must(t, 200, "POST", "/swarm/join", `{"ListenAddr":"0.0.0.0:2377","RemoteAddrs":["10.0.0.9:2377"],"JoinToken":"t","Availability":"drain"}`)
+	f.must(t, 200, "POST", "/swarm/leave?force=1", "")
+	m := f.cluster.membership
+	if len(m.inits) != 1 || m.inits[0] != "10.0.0.1" || m.forced != 1 || len(m.left) != 1 || !m.left[0] {
+		t.Errorf("%+v", m)
+	}
+	if len(m.joined) != 1 || m.joined[0].Managers[0] != "10.0.0.9:2377" || m.joined[0].Token != "t" || m.joined[0].Availability != api.NodeAvailabilityDrain {
+		t.Errorf("%+v", m.joined)
+	}
+	f.refused(t, 501, "autolock", "POST", "/swarm/init", `{"AutoLockManagers":true}`)
+	f.refused(t, 501, "network-pool", "POST", "/swarm/init", `{"DefaultAddrPool":["10.0.0.0/8"]}`)
+	f.refused(t, 501, "--listen-addr", "POST", "/swarm/join", `{"ListenAddr":"10.0.0.7:2377"}`)
+	f.refused(t, 501, "data path", "POST", "/swarm/join", `{"DataPathAddr":"10.0.0.7"}`)
+	f.refused(t, 400, "invalid availability", "POST", "/swarm/join", `{"Availability":"lazy"}`)
+	f.cluster.err = cluster.ErrMember
+	f.refused(t, 503, "This node is already part of a swarm", "POST", "/swarm/join", `{}`)
+	f.refused(t, 503, "This node is already part of a swarm", "POST", "/swarm/init", `{}`)
+	f.cluster.err = cluster.ErrLeaveManager
+	f.refused(t, 503, "participating as a manager", "POST", "/swarm/leave", "")
 }

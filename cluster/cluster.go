@@ -27,9 +27,13 @@ type Cluster interface {
 	// Ended is closed when this node leaves its cluster, joins another or
 	// changes its role: Store and Control are then of what comes next.
 	Ended() <-chan struct{}
-	// Join and Leave: see Node.
+	// Init, Join, Leave and ForceNewCluster: see Node.
+	Init(ctx context.Context, advertise string) error
+	ForceNewCluster(ctx context.Context) error
 	Join(ctx context.Context, j Joining) error
 	Leave(ctx context.Context, force bool) error
+	// Managers are the managers that this node knows.
+	Managers() []api.Peer
 	// AdvertiseAddr is the host:port other nodes reach this one at.
 	AdvertiseAddr() string
 	// CreateNetwork and RemoveNetwork change networks in the store; they are

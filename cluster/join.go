@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/ca"
 	"github.com/moby/swarmkit/v2/connectionbroker"
@@ -32,8 +33,9 @@ func init() { ca.GetCertRetryInterval = 300 * time.Millisecond }
 
 // Errors of Join and Leave, in Docker's words.
 var (
-	ErrMember       = status.Error(codes.Unavailable, `This node is already part of a swarm. Use "docker swarm leave" to leave this swarm and join another one.`)
-	ErrLeaveManager = status.Error(codes.Unavailable, `You are attempting to leave the swarm on a node that is participating as a manager. Removing this node from the swarm leaves the others with one manager less, or the last one without any state. Use "--force" to suppress this message.`)
+	ErrMember       = errdefs.ErrUnavailable.WithMessage(`This node is already part of a swarm. Use "docker swarm leave" to leave this swarm and join another one.`)
+	errBusy         = errdefs.ErrUnavailable.WithMessage("this node joins or leaves a cluster right now: try again")
+	ErrLeaveManager = errdefs.ErrUnavailable.WithMessage(`You are attempting to leave the swarm on a node that is participating as a manager. Removing this node from the swarm leaves the others with one manager less, or the last one without any state. Use "--force" to suppress this message.`)
 )
 
 // Joining is what a node needs to join a cluster.
@@ -61,29 +63,29 @@ func dirsOf(stateDir string) dirs {
 // was; so does a crash before the new cluster has taken the node in.
 func (n *Node) Join(ctx context.Context, j Joining) error {
 	if !n.changing.TryLock() {
-		return status.Error(codes.Unavailable, "this node joins or leaves a cluster right now: try again")
+		return errBusy
 	}
 	defer n.changing.Unlock()
 	if err := n.fresh(); err != nil {
 		return err
 	}
 	if len(j.Managers) == 0 {
-		return status.Error(codes.InvalidArgument, "at least one remote address needs to be provided")
+		return errdefs.ErrInvalidArgument.WithMessage("at least one remote address needs to be provided")
 	}
 	if _, err := ca.ParseJoinToken(j.Token); err != nil {
-		return status.Error(codes.InvalidArgument, "invalid join token")
+		return errdefs.ErrInvalidArgument.WithMessage("invalid join token")
 	}
 	ctx, cancel := context.WithTimeout(withLogger(ctx, n.log), joinBound)
 	defer cancel()
 	advertise, err := advertiseAddr(cmp.Or(j.AdvertiseAddr, n.cfg.AdvertiseAddr), n.listener.Addr(), localAddr)
 	if err != nil {
-		return status.Error(codes.InvalidArgument, err.Error())
+		return errdefs.ErrInvalidArgument.WithMessage(err.Error())
 	}
 	m := membership{Advertise: j.AdvertiseAddr}
 	var peers []api.Peer
 	for _, addr := range j.Managers {
 		if addr, err = withPort(addr); err != nil {
-			return status.Error(codes.InvalidArgument, err.Error())
+			return errdefs.ErrInvalidArgument.WithMessage(err.Error())
 		}
 		peers = append(peers, api.Peer{Addr: addr})
 		m.Managers = append(m.Managers, manager{Addr: addr})
@@ -166,12 +168,12 @@ type reachQuestion struct{ Addr string }
 
 func joinError(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
-		return status.Errorf(codes.Unavailable, "%s: no answer in time: %v", what, err)
+		return errdefs.ErrUnavailable.WithMessage(fmt.Sprintf("%s: no answer in time: %v", what, err))
 	}
 	if s, ok := status.FromError(errors.Unwrap(err)); ok && s.Code() != codes.Unknown && s.Code() != codes.OK {
 		return status.Errorf(s.Code(), "%s: %s", what, s.Message())
 	}
-	return status.Errorf(codes.FailedPrecondition, "%s: %v", what, err)
+	return errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf("%s: %v", what, err))
 }
 
 // finishChange carries out a join or leave that was decided on: from the
@@ -216,7 +218,7 @@ func (n *Node) taken(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return status.Error(codes.Unavailable, "Timeout was reached before node joined. The attempt to join the swarm will continue in the background. Use the \"docker info\" command to see the current swarm status of your node.")
+			return errdefs.ErrUnavailable.WithMessage("Timeout was reached before node joined. The attempt to join the swarm will continue in the background. Use the \"docker info\" command to see the current swarm status of your node.")
 		case <-tick.C:
 		}
 	}
@@ -226,7 +228,7 @@ func (n *Node) taken(ctx context.Context) error {
 // forced; it is taken out of the consensus if that can be.
 func (n *Node) Leave(ctx context.Context, force bool) error {
 	if !n.changing.TryLock() {
-		return status.Error(codes.Unavailable, "this node joins or leaves a cluster right now: try again")
+		return errBusy
 	}
 	defer n.changing.Unlock()
 	m := n.member.Load()
@@ -250,6 +252,45 @@ func (n *Node) Leave(ctx context.Context, force bool) error {
 			return err
 		}
 		return finishChange(n.cfg.StateDir)
+	})
+}
+
+// Init is Docker's `swarm init` on a node that is a cluster of its own from its
+// first start: it keeps what there is and takes an address to advertise, if one
+// is given. A node that is in a cluster that somebody uses already is told so.
+func (n *Node) Init(ctx context.Context, advertise string) error {
+	if !n.changing.TryLock() {
+		return errBusy
+	}
+	defer n.changing.Unlock()
+	if err := n.fresh(); err != nil {
+		return err
+	}
+	want, err := advertiseAddr(cmp.Or(advertise, n.cfg.AdvertiseAddr), n.listener.Addr(), localAddr)
+	if err != nil {
+		return errdefs.ErrInvalidArgument.WithMessage(err.Error())
+	}
+	if advertise == "" || want == n.AdvertiseAddr() {
+		return nil
+	}
+	return n.change(ctx, func() error {
+		return writeMembership(rememberedFile(n.cfg.StateDir), membership{Advertise: advertise})
+	})
+}
+
+// ForceNewCluster makes a cluster of this manager alone, with all that its
+// store holds, when the others are lost.
+func (n *Node) ForceNewCluster(ctx context.Context) error {
+	if !n.changing.TryLock() {
+		return errBusy
+	}
+	defer n.changing.Unlock()
+	if !n.Manager() {
+		return errdefs.ErrFailedPrecondition.WithMessage("this node is a worker: only a manager has what a new cluster could be made of")
+	}
+	return n.change(ctx, func() error {
+		n.cfg.ForceNewCluster = true
+		return nil
 	})
 }
 

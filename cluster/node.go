@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -19,7 +20,7 @@ import (
 type Config struct {
 	StateDir      string // the caller holds LockState on it
 	ListenAddr    string // host:port for other nodes; port 0 takes any free one
-	AdvertiseAddr string // host:port other nodes reach this one at; "" is what it joined with, or derived from ListenAddr
+	AdvertiseAddr string // host:port other nodes reach this one at, unless it joined with another; "" is derived from ListenAddr
 	Hostname      string // shown by `node ls`; "" is what the executor describes
 	Executor      exec.Executor
 	Logger        *slog.Logger // nil is the default logger
@@ -76,10 +77,7 @@ func (n *Node) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	want := n.cfg.AdvertiseAddr
-	if want == "" {
-		want = remember.advertise()
-	}
+	want := cmp.Or(remember.advertise(), n.cfg.AdvertiseAddr)
 	advertise, err := advertiseAddr(want, n.listener.Addr(), localAddr)
 	if err != nil {
 		return err
