@@ -17,7 +17,8 @@ type Container struct {
 	id string
 	op chan struct{} // holds one token while a start or a removal is under way
 
-	saving sync.Mutex // one writer of the record's file at a time
+	saving sync.Mutex // one writer of the container's files at a time
+	erased bool       // they are gone for good; saving guards it
 
 	mu     sync.Mutex
 	rec    Record

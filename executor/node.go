@@ -141,6 +141,9 @@ func (n *Node) update(c *Container, change func(*Record)) error {
 func (n *Node) save(c *Container) error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
+	if c.erased {
+		return nil
+	}
 	return saveRecord(n.dir, c.record())
 }
 

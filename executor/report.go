@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -71,14 +70,37 @@ func (n *Node) reportFailure(c *Container, step string) {
 	default:
 		r.Step = stepGate
 	}
-	n.keep(rec, r)
+	r.Name = r.Step + "_failed"
+	data, ok := n.encode(rec, r)
+	if !ok {
+		return
+	}
+	if err := n.writeReport(c, data); err != nil {
+		n.logger(rec).Warn("report of a failed task not written down", "err", err)
+	}
+	n.wg.Go(func() { n.deliver(rec, data) })
 }
 
 // reportRefusal reports a task that never came to have a container.
 func (n *Node) reportRefusal(taskID, step, detail string) {
-	if n.cfg.Leader != nil {
-		n.keep(Record{TaskID: taskID}, Report{State: "failed", Step: step, Detail: detail})
+	if n.cfg.Leader == nil {
+		return
 	}
+	rec := Record{TaskID: taskID}
+	if data, ok := n.encode(rec, Report{State: "failed", Step: step, Name: step + "_failed", Detail: detail}); ok {
+		n.wg.Go(func() { n.deliver(rec, data) })
+	}
+}
+
+func (n *Node) encode(rec Record, r Report) (data []byte, ok bool) {
+	log := n.logger(rec)
+	data, err := json.Marshal(r)
+	if err != nil {
+		log.Error("report of a failed task not encoded", "err", err)
+		return nil, false
+	}
+	log.Info("deploy of the task failed", "step", r.Step, "detail", r.Detail)
+	return data, true
 }
 
 // compute is the state of the task when it failed.
@@ -123,22 +145,13 @@ func (n *Node) console(r Record) *healthcheck.Console {
 // daemon goes on with it.
 func (n *Node) reportFile(id string) string { return filepath.Join(n.dir, id, "report.json") }
 
-// keep hands a report over in the background.
-func (n *Node) keep(rec Record, r Report) {
-	r.Name = r.Step + "_failed"
-	log := n.logger(rec)
-	data, err := json.Marshal(r)
-	if err != nil {
-		log.Error("report of a failed task not encoded", "err", err)
-		return
+func (n *Node) writeReport(c *Container, data []byte) error {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	if c.erased {
+		return nil
 	}
-	if rec.ID != "" {
-		if err := replaceFile(n.reportFile(rec.ID), data); err != nil {
-			log.Warn("report of a failed task not written down", "err", err)
-		}
-	}
-	log.Info("deploy of the task failed", "step", r.Step, "detail", strings.TrimSpace(r.Detail))
-	n.wg.Go(func() { n.deliver(rec, data) })
+	return replaceFile(n.reportFile(c.id), data)
 }
 
 // deliver offers a report to the leader until it is kept, cannot be, or its

@@ -146,7 +146,7 @@ func (n *Node) remove(ctx context.Context, c *Container) error {
 		return n.notRemoved(c, err)
 	} else if left {
 		n.wg.Go(func() { n.finishPurge(c) })
-	} else if err := n.purge(ctx, c.id, rec.runtimeID()); err != nil {
+	} else if err := n.erase(ctx, c, rec.runtimeID()); err != nil {
 		return n.notRemoved(c, err)
 	}
 	n.mu.Lock()
@@ -197,16 +197,34 @@ func (n *Node) finishPurge(c *Container) {
 	rec := c.record()
 	log := n.logger(rec)
 	n.awaitVanished(log, rec.runtimeID())
-	n.retry(log, "removal", func(ctx context.Context) error { return n.purge(ctx, c.id, rec.runtimeID()) })
+	n.retry(log, "removal", func(ctx context.Context) error { return n.erase(ctx, c, rec.runtimeID()) })
 }
 
-// purge removes whatever there is of a container: its last run, its root, its
-// record, which goes last.
-func (n *Node) purge(ctx context.Context, id, run string) error {
+// erase removes all there is of a container, and its record, which is not
+// written any more.
+func (n *Node) erase(ctx context.Context, c *Container, run string) error {
+	if err := n.strip(ctx, c.id, run); err != nil {
+		return err
+	}
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	err := removeDir(n.dir, c.id)
+	c.erased = err == nil
+	return err
+}
+
+// strip removes what there is of a container besides its record: its last
+// run, and its root.
+func (n *Node) strip(ctx context.Context, id, run string) error {
 	if err := n.dismantle(ctx, run); err != nil {
 		return err
 	}
-	if err := errors.Join(n.cfg.Images.Release(ctx, id), n.cfg.Runtime.Forget(ctx, run)); err != nil {
+	return errors.Join(n.cfg.Images.Release(ctx, id), n.cfg.Runtime.Forget(ctx, run))
+}
+
+// purge removes a container that nobody works on.
+func (n *Node) purge(ctx context.Context, id, run string) error {
+	if err := n.strip(ctx, id, run); err != nil {
 		return err
 	}
 	return removeDir(n.dir, id)
