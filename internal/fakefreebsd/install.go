@@ -95,7 +95,7 @@ func fresh() *world.World {
 		},
 		Routes: []world.Route{{Dest: "default", Gateway: "192.0.2.1", Link: "vtnet0"}},
 		Mounts: []world.Mount{{From: "/dev/gpt/rootfs", On: "/", Type: "ufs", Options: "rw"}, {From: "devfs", On: "/dev", Type: "devfs", Options: "rw"}},
-		PF:     world.PF{Main: MainRuleset, Anchors: map[string]string{}, Tables: map[string][]string{}, Rotates: map[string]int{}},
+		PF:     world.PF{Main: MainRuleset, Anchors: map[string]string{}, Tables: map[string][]string{}, Persist: map[string]bool{}, Rotates: map[string]int{}},
 		Sysctls: map[string]string{
 			"kern.racct.enable": "0", "net.inet.ip.forwarding": "0", "net.pf.filter_local": "0", "net.inet.tcp.msl": "30000",
 			"kern.boottime":  fmt.Sprintf("{ sec = %d, usec = 250000 } %s", time.Now().Unix()-3600, time.Now().Add(-time.Hour).Format(time.ANSIC)),
@@ -108,10 +108,8 @@ func fresh() *world.World {
 		Modules: []string{"pf", "if_epair", "if_bridge", "nullfs", "fdescfs", "tmpfs"},
 		Knobs:   world.Knobs{MissingAnchor: "14"},
 	}
-	for _, table := range []string{"192.0.2.66", "198.51.100.0/24"} {
-		key := world.TableKey("", "bruteforce")
-		w.PF.Tables[key] = append(w.PF.Tables[key], table)
-	}
+	key := world.TableKey("", "bruteforce")
+	w.PF.Tables[key], w.PF.Persist[key] = []string{"192.0.2.66", "198.51.100.0/24"}, true
 	return w
 }
 

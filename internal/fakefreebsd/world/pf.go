@@ -17,6 +17,7 @@ type PF struct {
 	// Tables are by the anchor's name ("" for the main ruleset), a slash that
 	// anchors never begin with, and the table's: see TableKey.
 	Tables  map[string][]string
+	Persist map[string]bool // by table key
 	States  []State
 	NextID  int
 	Rotates map[string]int // round-robin, by table key
@@ -51,6 +52,17 @@ func (p *PF) TablesOf(anchor string) (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Sweep drops the tables of an anchor that were not to persist and that no rule
+// of those names.
+func (p *PF) Sweep(anchor string, used []string) {
+	for _, name := range p.TablesOf(anchor) {
+		if key := TableKey(anchor, name); !p.Persist[key] && !slices.Contains(used, name) {
+			delete(p.Tables, key)
+			delete(p.Persist, key)
+		}
+	}
 }
 
 // AnchorExists tells whether the kernel has the anchor: it goes when neither
