@@ -47,6 +47,29 @@ func WorstReplace(s Settings, grace time.Duration) time.Duration {
 	return sum(detection(s, s.replaceAfter()), grace)
 }
 
+// WorstStart is the longest that a task which never passes is waited for, from
+// the start of its main process until it is to be replaced: the longest there
+// is where it never is, 0 where nobody waits for a pass.
+func WorstStart(s Settings) time.Duration {
+	first := NextDelay(Health{}, s)
+	switch {
+	case s.Action == None:
+		return 0
+	case s.Profile == Gate:
+		return sum(GateBound, GateMinTimeout)
+	case s.StartLimit > 0: // a probe in flight at the limit has its time
+		return sum(first, s.StartLimit, s.Timeout)
+	case s.Action != Replace:
+		return forever
+	}
+	// The first failure that counts may begin one cycle after StartPeriod.
+	c := sum(s.StartInterval, s.Timeout)
+	if s.StartPeriod > 0 {
+		first = max(first, sum(s.StartPeriod, c))
+	}
+	return sum(first, times(s.replaceAfter()-1, c), s.Timeout)
+}
+
 // detection is the longest until so many failures in a row are counted.
 func detection(s Settings, failures int) time.Duration {
 	c := cycle(s)

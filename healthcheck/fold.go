@@ -38,6 +38,9 @@ func Fold(h Health, s Settings, started time.Time, r Result) Health {
 	case h.final:
 		// It is replaced, whatever its probes say now.
 	case r.Passed():
+		if h.EverHealthy && h.FailingStreak > 0 {
+			h.Dips = dipped(h.Dips, h.FailingSince)
+		}
 		h.Status, h.FailingStreak, h.EverHealthy = Healthy, 0, true
 		h.Unrouted, h.Condemned, h.FailingSince, h.StartBound = false, "", time.Time{}, time.Time{}
 	case h.Status == Starting && r.Start.Sub(started) < s.StartPeriod:

@@ -59,12 +59,13 @@ type Health struct {
 	Log           []Result  // the last MaxLog results, oldest first; empty, never nil, in a watched container
 	NextProbe     time.Time // when the next probe is due; zero while one runs and while paused
 
-	Unrouted     bool      // to be kept out of traffic until it passes
-	Condemned    string    // why it is to be replaced; "" while it is not
-	FirstProbe   time.Time // begin of the first probe, zero before
-	FailingSince time.Time // begin of the first probe of FailingStreak, zero without one
-	StartBound   time.Time // condemned then, unless it passes before; zero where nothing bounds the start
-	Evidence     Evidence  // what the probes met, for the record of a failed deploy
+	Unrouted     bool        // to be kept out of traffic until it passes
+	Condemned    string      // why it is to be replaced; "" while it is not
+	FirstProbe   time.Time   // begin of the first probe, zero before
+	FailingSince time.Time   // begin of the first probe of FailingStreak, zero without one
+	StartBound   time.Time   // condemned then, unless it passes before; zero where nothing bounds the start
+	Dips         []time.Time // begins of the last MaxDips streaks of failures that a pass ended
+	Evidence     Evidence    // what the probes met, for the record of a failed deploy
 
 	proved     bool // passed in an earlier daemon's time: the rules for a start do not hold
 	final      bool // a gate was not passed: no later pass counts

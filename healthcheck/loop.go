@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -192,6 +193,9 @@ func (m *Monitor) judged(e *watched, before Health) {
 	e.show()
 	h := e.health
 	last := h.Log[len(h.Log)-1]
+	if len(h.Dips) > 0 && !slices.Equal(h.Dips, before.Dips) {
+		m.wavered(e, last.End)
+	}
 	if h.Status == before.Status && h.Unrouted == before.Unrouted && h.Condemned == before.Condemned {
 		return
 	}
@@ -216,6 +220,17 @@ func (m *Monitor) judged(e *watched, before Health) {
 	if e.Changed != nil {
 		e.Changed(t)
 	}
+}
+
+// wavered warns of a container that fails and passes by turns, at most once
+// in flapWindow.
+func (m *Monitor) wavered(e *watched, now time.Time) {
+	warning := Flap{Dips: e.health.Dips}.Warning(now)
+	if warning == "" || now.Sub(e.warned) < flapWindow {
+		return
+	}
+	e.warned = now
+	m.log.Warn("health wavers", "task_id", e.TaskID, "container", short(e.ID), "warning", warning)
 }
 
 // schedule makes the next probe due one wait from now, or the judgment of a

@@ -32,6 +32,7 @@ type watched struct {
 	Watch
 	health Health
 	paused bool
+	warned time.Time // when it was last said that it wavers
 	lane   *lane
 	index  int // place in the lane's queue, -1 when not in it
 

@@ -16,22 +16,28 @@ import (
 // timeout each, and the time that sets up the container and each probe.
 func startLimit(t *api.Task) time.Duration {
 	c := t.Spec.GetContainer()
-	if c == nil || c.Healthcheck == nil {
+	if c == nil {
 		return StartLimit
 	}
 	h := c.Healthcheck
-	settings, ok, _, err := healthcheck.FromConfig(&container.HealthConfig{
+	if h == nil { // its labels may ask for a probe
+		h = &api.HealthConfig{}
+	}
+	settings, ok, _, err := healthcheck.FromSpec(&container.HealthConfig{
 		Test:          h.Test,
 		Interval:      duration(h.Interval, 0),
 		Timeout:       duration(h.Timeout, 0),
 		Retries:       int(h.Retries),
 		StartPeriod:   duration(h.StartPeriod, 0),
 		StartInterval: duration(h.StartInterval, 0),
-	})
+	}, c.Labels)
 	if err != nil || !ok {
 		return StartLimit // the API refuses what cannot be meant
 	}
 	longest := 30 * 24 * time.Hour // beyond which sums would overflow
+	if settings.Profile != healthcheck.Docker || settings.StartLimit > 0 || settings.ReplaceAfter > 0 || settings.Action != healthcheck.Replace {
+		return StartLimit + min(healthcheck.WorstStart(settings), longest)
+	}
 	cycle := min(settings.Interval, longest) + min(settings.Timeout, longest)
 	return StartLimit + min(settings.StartPeriod, longest) + time.Duration(min(settings.Retries, 1000))*cycle
 }
