@@ -12,6 +12,7 @@ import (
 func (s *Server) ownRoutes(r *routes) {
 	r.post("/satl/v1/health/explain", s.healthExplain)
 	r.get("/satl/v1/services/{id}", s.manager(s.serviceMore))
+	r.get("/satl/v1/services/{id}/health", s.manager(s.serviceHealth))
 	r.get("/satl/v1/services/{id}/versions", s.manager(s.serviceVersions))
 	r.post("/satl/v1/tasks/{id}/ready", s.manager(s.taskReady(true)))
 	r.post("/satl/v1/tasks/{id}/unready", s.manager(s.taskReady(false)))

@@ -10,6 +10,7 @@
 package api
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"satld/api/wire"
 	"satld/cluster"
 	"satld/events"
 	"satld/executor"
@@ -41,6 +43,10 @@ type Config struct {
 	// TrafficStatus tells why published ports or names may not be as they
 	// should ("" when all is well); shown in `docker info`. It may be nil.
 	TrafficStatus func() string
+
+	// PeerHealth asks another node for its LocalHealth of a service. It may be
+	// nil: of other nodes' tasks is then shown what the store knows.
+	PeerHealth func(ctx context.Context, nodeID, serviceID string) ([]wire.TaskHealth, error)
 
 	Version   string // satld's own version, "0.1.0"; "" is "dev"
 	Commit    string // git commit, may be empty

@@ -119,9 +119,10 @@ type TaskHealth struct {
 	Since        time.Time // of State
 	Error        string    // why it ended
 
-	Ready   bool   // no operator's word is against it
-	Serving bool   // may be sent traffic now
-	Why     string // why not; "" when it serves
+	Ready    bool   // no operator's word is against it
+	Serving  bool   // may be sent traffic now
+	FailOpen bool   // and is so only because no task of the service passes
+	Why      string // why it does not serve, or would not; "" when it passes
 
 	// Verdict is "starting", "healthy" or "unhealthy"; "none" without a probe,
 	// "unknown" where only another node could say.
