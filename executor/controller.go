@@ -115,7 +115,10 @@ func (c *controller) Start(ctx context.Context) error {
 	if !ok {
 		return c.vanished()
 	}
-	if rec := ctr.record(); rec.State == Created && !rec.Stopping {
+	switch rec := ctr.record(); {
+	case rec.State == Removing || rec.State == Dead:
+		return conflict("container %s is being removed", short(c.id))
+	case rec.State == Created && !rec.Stopping:
 		if err := c.node.startRun(ctx, ctr); err != nil {
 			if ctx.Err() == nil {
 				c.log().Error("task cannot be started", "err", err)
@@ -129,10 +132,9 @@ func (c *controller) Start(ctx context.Context) error {
 	case <-proved:
 		return nil
 	case <-done:
-		if err := c.endError(ctr); err != nil {
-			return err
-		}
-		return nil // ended with 0 before any probe passed: Wait reports it
+		return c.endError(ctr) // nil: it ended with 0 before any probe passed, which Wait reports
+	case <-ctr.gone:
+		return c.vanished()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -165,6 +167,8 @@ func (c *controller) Wait(ctx context.Context) error {
 				return ctx.Err()
 			}
 			return c.endError(ctr)
+		case <-ctr.gone:
+			return c.vanished()
 		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()

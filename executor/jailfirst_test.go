@@ -4,6 +4,8 @@ package executor
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	"github.com/moby/swarmkit/v2/agent/exec"
+	"github.com/moby/swarmkit/v2/api"
 )
 
 // jails makes a bench whose containers are jails, with every step written down.
@@ -195,4 +199,45 @@ func TestBusyRootIsRetried(t *testing.T) {
 			t.Error("gone while it was held")
 		}
 	})
+}
+
+// What no record names and does not go at once is shown, blocks its ID, and
+// goes in the end.
+func TestStrayIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer func() { b.close() }()
+		b.close()
+		id := taskContainerID("task1")
+		if err := os.MkdirAll(filepath.Join(b.dir, "executor", id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		free := time.Now().Add(5 * time.Second)
+		b.images.busy = func() error {
+			if time.Now().Before(free) {
+				return errors.New("still mounted there: /data")
+			}
+			return nil
+		}
+		b.open()
+		if s, err := b.node.Get(id); err != nil || s.State != Dead && s.State != Removing {
+			t.Errorf("%v, %v", s.State, err)
+		}
+		if err := prepareStart(t, b, webTask(nil)); err == nil {
+			t.Error("a task was started over what is being removed")
+		}
+		time.Sleep(10 * time.Second)
+		if _, err := b.node.Get(id); !cerrdefs.IsNotFound(err) {
+			t.Errorf("still there: %v", err)
+		}
+	})
+}
+
+func prepareStart(t *testing.T, b *bench, task *api.Task) error {
+	t.Helper()
+	c := controllerOf(t, b, task)
+	if err := c.Prepare(t.Context()); err != nil && err != exec.ErrTaskPrepared {
+		return err
+	}
+	return c.Start(t.Context())
 }

@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package executor is the node-local life of containers: SwarmKit's executor
-// and controller for tasks, and the same machinery for `run`; image, root,
-// network, runtime, prober and traffic of one container, and its adoption
-// after a restart of the daemon. Health lives here and never in the store.
 package executor
 
 import (

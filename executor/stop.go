@@ -20,11 +20,11 @@ type stopOrder struct {
 }
 
 // plannedStop is the stop of a container that nothing is wrong with: its
-// signal, its grace, and its service's drain. One that is out of traffic for
-// its health has been drained of what it could be.
+// signal, its grace, and its service's drain. One that was never in traffic, or
+// is out of it for its health, has nothing to be drained of.
 func (r Record) plannedStop() stopOrder {
 	o := stopOrder{signal: r.stopSignal(), grace: r.grace()}
-	if r.Unhealthy == "" {
+	if r.Proved && r.Unhealthy == "" {
 		o.drain = r.Drain
 	}
 	return o

@@ -265,3 +265,44 @@ func TestEndIsNotWedgedByABrokenPacketFilter(t *testing.T) {
 		}
 	})
 }
+
+// What is told to a node of a task that has ended does not bring it back.
+func TestEndedTaskStaysForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		task, c := running(t, b, nil, nil)
+		id := taskContainerID("task1")
+		b.traffic.removeStuck = true // so that its end takes 5 s
+		b.rt.end(id, 0)
+		time.Sleep(time.Second)
+		if err := c.Update(t.Context(), instructed(task, "false")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		last := b.j.all()[len(b.j.all())-1]
+		if strings.HasPrefix(last, "put") || b.j.at("withdraw") >= 0 {
+			t.Errorf("told of a task that has ended: %q", b.j.all())
+		}
+	})
+}
+
+// A task that never served has nothing to drain.
+func TestStartingTaskIsNotDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		switched(b).Store(true)
+		task := webTask(everySecond(100))
+		task.ServiceAnnotations.Labels = drainOf("1m")
+		c := prepared(t, b, task)
+		ended := make(chan error)
+		go func() { ended <- c.Start(t.Context()) }()
+		time.Sleep(3 * time.Second)
+		begun := time.Now()
+		if err := c.Shutdown(t.Context()); err != nil || time.Since(begun) != 0 {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		<-ended
+	})
+}

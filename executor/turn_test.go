@@ -275,3 +275,37 @@ func TestFallback(t *testing.T) {
 		time.Sleep(10 * time.Second)
 	})
 }
+
+// SwarmKit's agent takes what Wait says for the Err of a RUNNING task, and
+// takes it back; the end is still FAILED.
+func TestWhatTheAgentReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(b *bench) { b.leader = &fakeLeader{} })
+		defer b.close()
+		bad := switched(b)
+		task, c := running(t, b, everySecond(2), inTurn)
+		task.DesiredState = api.TaskStateRunning
+		task.Status = api.TaskStatus{State: api.TaskStateRunning, Message: "started"}
+		do := func() error {
+			status, err := exec.Do(t.Context(), task, c)
+			task.Status = *status
+			return err
+		}
+		bad.Store(true)
+		if err := do(); err != exec.ErrTaskRetry || task.Status.State != api.TaskStateRunning || !strings.HasPrefix(task.Status.Err, "withdrawn: unhealthy") {
+			t.Errorf("withdrawn: %v %+v", err, task.Status)
+		}
+		bad.Store(false)
+		if err := do(); err != exec.ErrTaskRetry || task.Status.State != api.TaskStateRunning || task.Status.Err != "" {
+			t.Errorf("back: %v %+v", err, task.Status)
+		}
+		bad.Store(true)
+		if err := do(); err != exec.ErrTaskRetry || task.Status.Err == "" {
+			t.Errorf("withdrawn again: %v %+v", err, task.Status)
+		}
+		b.leader.set(true, nil)
+		if err := do(); err != nil || task.Status.State != api.TaskStateFailed || !strings.HasPrefix(task.Status.Err, "unhealthy") {
+			t.Errorf("replaced: %v %+v", err, task.Status)
+		}
+	})
+}
