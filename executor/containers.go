@@ -56,6 +56,9 @@ func (n *Node) snapshot(c *Container) Snapshot {
 		Config: r.Config, HostConfig: r.HostConfig, Ports: r.Ports, Args: r.Args,
 		Networks: n.cfg.Networks.Attachments(r.runtimeID()), HostNetwork: r.Host,
 	}
+	if s.Stopping = r.Stopping; r.State.Live() {
+		s.Root = n.rootOf(r, pid)
+	}
 	if m, err := mounts(r.HostConfig); err == nil {
 		s.Mounts = m
 	}

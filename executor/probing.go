@@ -46,12 +46,7 @@ func (n *Node) watch(c *Container, s healthcheck.Settings, pid int, adopted bool
 // reach is how this node reaches a container to probe it: at its own address,
 // never by a published port, and in its own root.
 func (n *Node) reach(r Record, pid int) healthcheck.Reach {
-	reach := healthcheck.Reach{Runner: n.cfg.Runtime, ContainerID: r.runtimeID(), Root: r.Root}
-	if !n.cfg.JailFirst {
-		// By its process: what is mounted in its namespace is seen too. The
-		// mounts of a jail are the host's.
-		reach.Root = fmt.Sprintf("/proc/%d/root", pid)
-	}
+	reach := healthcheck.Reach{Runner: n.cfg.Runtime, ContainerID: r.runtimeID(), Root: n.rootOf(r, pid)}
 	if r.Host {
 		reach.Addr, reach.Shared = netip.AddrFrom4([4]byte{127, 0, 0, 1}), true
 		return reach
@@ -60,4 +55,12 @@ func (n *Node) reach(r Record, pid int) healthcheck.Reach {
 		reach.Addr = at[0].Addr.Addr()
 	}
 	return reach
+}
+
+// rootOf is the directory that a running container sees as "/".
+func (n *Node) rootOf(r Record, pid int) string {
+	if n.cfg.JailFirst {
+		return r.Root // the mounts of a jail are the host's
+	}
+	return fmt.Sprintf("/proc/%d/root", pid) // with what is mounted in its namespace
 }

@@ -30,6 +30,8 @@ type Snapshot struct {
 	Error        string // why it could not start
 	Pid          int
 	RestartCount int
+	Stopping     bool   // it was told to stop
+	Root         string // the directory that it sees as "/", as this host reaches it; "" while it does not run
 
 	// Of a task; empty for `run`.
 	TaskID, ServiceID, ServiceName, NodeID string
