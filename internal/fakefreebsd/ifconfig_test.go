@@ -22,10 +22,10 @@ func TestIfconfigSpeaksAsCaptured(t *testing.T) {
 	if got := h.do("ifconfig bridge create name satlnt-br0"); got != "satlnt-br0\n" {
 		t.Errorf("%q", got)
 	}
-	if r := h.run("", "ifconfig", "bridge", "create", "name", "satlnt-br0"); r.out != "bridge0\n" || r.exit != 1 || r.err != "ifconfig: ioctl SIOCSIFNAME (set name): File exists\n" {
+	if r := h.run("", "ifconfig", "bridge", "create", "name", "satlnt-br0"); r.out != "bridge1\n" || r.exit != 1 || r.err != "ifconfig: ioctl SIOCSIFNAME (set name): File exists\n" {
 		t.Errorf("%+v: the bridge stays under the name it was born with", r)
 	}
-	h.do("ifconfig bridge0 destroy")
+	h.do("ifconfig bridge1 destroy")
 	sample(t, "ifconfig_bridge_new.txt", h.do("ifconfig satlnt-br0"))
 	if got := h.do("ifconfig epair create"); got != "epair0a\n" {
 		t.Errorf("%q", got)
@@ -49,6 +49,9 @@ func TestIfconfigSpeaksAsCaptured(t *testing.T) {
 		h.refused("ifconfig: "+want, line)
 	}
 	h.do("ifconfig epair0b destroy")
+	h.do("ifconfig epair20433 create")
+	h.refused("ifconfig: interface epair20433 already exists", "ifconfig epair20433 create")
+	h.do("ifconfig epair20433a description mine group mine name pair destroy")
 	if got := h.do("ifconfig -l"); got != "vtnet0 lo0 satlnt-br0\n" || strings.Contains(h.do("ifconfig satlnt-br0"), "epair0a") {
 		t.Errorf("%q: both ends go, and leave their bridge", got)
 	}

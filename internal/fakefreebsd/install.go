@@ -99,14 +99,14 @@ func fresh() *world.World {
 		Sysctls: map[string]string{
 			"kern.racct.enable": "0", "net.inet.ip.forwarding": "0", "net.pf.filter_local": "0", "net.inet.tcp.msl": "30000",
 			"kern.boottime":  fmt.Sprintf("{ sec = %d, usec = 250000 } %s", time.Now().Unix()-3600, time.Now().Add(-time.Hour).Format(time.ANSIC)),
-			"kern.osrelease": "15.1-RELEASE", "kern.osreldate": "1501000", "kern.ostype": "FreeBSD", "kern.hostname": "fake", "kern.bootid": "fake",
+			"kern.osrelease": "15.1-RELEASE", "kern.osreldate": "1501000", "kern.ostype": "FreeBSD", "kern.hostname": "fake", "kern.boot_id": "6f1d0f6e-2f6e-11f0-8f0a-589cfc000001",
 			"hw.physmem": "8589934592", "hw.ncpu": "4", "hw.machine": "amd64", "security.jail.enforce_statfs": "2",
 			"security.jail.children.max": "0", "security.jail.jailed": "0", "security.jail.vnet": "0", "security.jail.param.vnet": "0",
 			"kern.features.vimage": "1", "kern.features.rctl": "1", "net.link.bridge.pfil_member": "0", "net.link.bridge.pfil_bridge": "0",
 			"vfs.usermount": "0", "kern.maxfiles": "100000",
 		},
 		Modules: []string{"pf", "if_epair", "if_bridge", "nullfs", "fdescfs", "tmpfs"},
-		Knobs:   world.Knobs{MissingAnchor: "14"},
+		Knobs:   world.Knobs{Release: 15},
 	}
 	key := world.TableKey("", "bruteforce")
 	w.PF.Tables[key], w.PF.Persist[key] = []string{"192.0.2.66", "198.51.100.0/24"}, true

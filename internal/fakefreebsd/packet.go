@@ -115,12 +115,9 @@ func (p path) pass(f *Fake) Verdict {
 			return Verdict{Backend: backend}
 		}
 	}
-	var v Verdict
-	if p.enters() {
-		v = p.translate(f)
-	}
-	if !v.Backend.IsValid() && !v.Dropped {
-		v.Refused = p.blocked(f)
+	v, passed := p.translate(f)
+	if !passed && !v.Dropped {
+		v = p.filter(f)
 	}
 	if v.Refused || v.Dropped {
 		return v
@@ -203,25 +200,43 @@ func (p path) matches(r pfconf.Rule, anchor string) bool {
 		pfconf.Holds(r.To.Host, p.dst.Addr(), in) && port(r.To, p.dst.Port())
 }
 
-// comesThrough tells whether the source is behind an interface: its subnet, or
-// the default route.
+// comesThrough tells whether the packet arrives on an interface, which may be
+// named by a group: that of the source's subnet, or of the default route. What
+// the host sends itself arrives on lo0.
 func (p path) comesThrough(on string) bool {
 	if name, not := strings.CutPrefix(on, "! "); not {
 		return !p.comesThrough(name)
 	}
+	l := p.arrives()
+	return l != nil && (l.Name == on || slices.Contains(l.Groups, on))
+}
+
+func (p path) arrives() *world.Link {
+	if slices.Contains(p.Self(), p.src.Addr()) || p.src.Addr().IsLoopback() {
+		return p.w.Link("", "lo0")
+	}
 	for _, l := range p.w.Links {
 		for _, text := range l.Inet {
 			if l.Jail == "" && netip.MustParsePrefix(text).Contains(p.src.Addr()) {
-				return l.Name == on
+				return l
 			}
 		}
 	}
-	return slices.ContainsFunc(p.w.Routes, func(r world.Route) bool { return r.Jail == "" && r.Dest == "default" && r.Link == on })
+	for _, r := range p.w.Routes {
+		if r.Jail == "" && r.Dest == "default" {
+			return p.w.Link("", r.Link)
+		}
+	}
+	return nil
 }
 
-// translate finds the first rdr that matches, of all rulesets in order.
-func (p path) translate(f *Fake) Verdict {
+// translate finds the first rdr that matches, of all rulesets in order; passed
+// tells that no filter rule is asked any more.
+func (p path) translate(f *Fake) (v Verdict, passed bool) {
 	f.t.Helper()
+	if !p.enters() {
+		return v, false
+	}
 	for _, hook := range p.rules(f, "") {
 		if hook.Kind != pfconf.RDRAnchor {
 			continue
@@ -232,13 +247,14 @@ func (p path) translate(f *Fake) Verdict {
 					continue
 				}
 				if r.No {
-					return Verdict{}
+					return v, false
 				}
-				return p.target(r, anchor)
+				v = p.target(r, anchor)
+				return v, v.Backend.IsValid() && r.Pass
 			}
 		}
 	}
-	return Verdict{}
+	return v, false
 }
 
 func (p path) target(r pfconf.Rule, anchor string) Verdict {
@@ -247,8 +263,8 @@ func (p path) target(r pfconf.Rule, anchor string) Verdict {
 	if name != r.Target.Host {
 		members = inAnchor{p, anchor}.Table(name)
 	}
-	if len(members) == 0 {
-		return Verdict{Dropped: true}
+	if len(members) == 0 { // 14 lets it through to the host
+		return Verdict{Dropped: p.w.Knobs.Release >= 15}
 	}
 	key := world.TableKey(anchor, name)
 	member := members[p.w.PF.Rotates[key]%len(members)]
@@ -260,8 +276,8 @@ func (p path) target(r pfconf.Rule, anchor string) Verdict {
 	return Verdict{Backend: netip.AddrPortFrom(netip.MustParseAddr(member), port)}
 }
 
-// blocked finds a quick block of the anchors that the main ruleset calls.
-func (p path) blocked(f *Fake) bool {
+// filter finds the first quick rule of the anchors that the main ruleset calls.
+func (p path) filter(f *Fake) (v Verdict) {
 	f.t.Helper()
 	for _, hook := range p.rules(f, "") {
 		if hook.Kind != pfconf.Anchor {
@@ -269,11 +285,14 @@ func (p path) blocked(f *Fake) bool {
 		}
 		for _, anchor := range p.called(hook.Name) {
 			for _, r := range p.rules(f, anchor) {
-				if r.Kind == pfconf.Block && r.Quick && r.Dir != "out" && strings.HasPrefix(r.Return, "return") && p.matches(r, anchor) {
-					return true
+				if !r.Quick || r.Dir == "out" || !p.matches(r, anchor) {
+					continue
 				}
+				v.Refused = r.Kind == pfconf.Block && strings.HasPrefix(r.Return, "return")
+				v.Dropped = r.Kind == pfconf.Block && !v.Refused
+				return v
 			}
 		}
 	}
-	return false
+	return v
 }

@@ -100,10 +100,11 @@ func TestPfctlRefuses(t *testing.T) {
 
 func TestPfctlTablesAndAnchors(t *testing.T) {
 	h := newHost(t)
+	h.Knobs(func(k *world.Knobs) { k.Release = 14 })
 	if r := h.run("", "pfctl", "-a", "satl/rdr", "-s", "nat"); r.exit != 0 || r.out != "" || r.err != "pfctl: DIOCGETRULES: Invalid argument\n" {
 		t.Errorf("%+v: an anchor that was never loaded", r)
 	}
-	h.Knobs(func(k *world.Knobs) { k.MissingAnchor = "15" })
+	h.Knobs(func(k *world.Knobs) { k.Release = 15 })
 	h.refused("pfctl: Anchor does not exist.", "pfctl -a satl/rdr -s nat")
 	h.refused("pfctl: Table does not exist.", "pfctl -a satl/rdr -t satl_p8080_tcp_80 -T show")
 	h.loads("satl/rdr", pools)

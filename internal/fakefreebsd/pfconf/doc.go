@@ -21,6 +21,7 @@ const MaxTable = 31
 type Ruleset struct {
 	Tables []Table
 	Rules  []Rule
+	Skip   []string // interfaces
 }
 
 // Table is a declaration.
@@ -74,6 +75,8 @@ type Rule struct {
 	From   End
 	To     End
 	Target *Target
+	Tag    string // that a packet gets
+	Tagged string // that it must have
 	Name   string // of an anchor
 	Tail   string // what stands behind the ends, as it is printed
 }
@@ -142,12 +145,7 @@ func Holds(host string, addr netip.Addr, in Lookup) bool {
 		return !Holds(rest, addr, in)
 	}
 	if t, ok := tableOf(host); ok {
-		for _, a := range in.Table(t) {
-			if within(a, addr) {
-				return true
-			}
-		}
-		return false
+		return inTable(in.Table(t), addr)
 	}
 	switch host {
 	case "any", "":
@@ -161,6 +159,26 @@ func Holds(host string, addr netip.Addr, in Lookup) bool {
 		return false
 	}
 	return within(host, addr)
+}
+
+// inTable: the most specific entry decides, and one with "!" says no.
+func inTable(entries []string, addr netip.Addr) (yes bool) {
+	best := -1
+	for _, e := range entries {
+		bare, not := strings.CutPrefix(e, "!")
+		p, err := netip.ParsePrefix(bare)
+		if err != nil {
+			a, err := netip.ParseAddr(bare)
+			if err != nil {
+				continue
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		if p.Contains(addr) && p.Bits() > best {
+			best, yes = p.Bits(), !not
+		}
+	}
+	return yes
 }
 
 func within(prefix string, addr netip.Addr) bool {

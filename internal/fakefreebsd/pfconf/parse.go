@@ -118,7 +118,10 @@ func (p *parser) statement() error {
 	p.stage = at
 	switch first.text {
 	case "set":
-		return p.rest("block-policy", "skip", "limit", "timeout", "optimization", "state-policy", "debug", "loginterface", "ruleset-optimization",
+		if p.is("skip") {
+			return p.skip()
+		}
+		return p.rest("block-policy", "limit", "timeout", "optimization", "state-policy", "debug", "loginterface", "ruleset-optimization",
 			"state-defaults", "fingerprints", "require-order", "hostid", "reassemble", "syncookies", "keepcounters")
 	case "anchor", "nat-anchor", "rdr-anchor", "binat-anchor":
 		return p.anchor(Kind(first.text))
@@ -147,6 +150,15 @@ func (p *parser) rest(first ...string) error {
 		p.at++
 	}
 	return nil
+}
+
+func (p *parser) skip() error {
+	if !p.is("on") {
+		return p.syntax()
+	}
+	names, err := p.choices(p.word)
+	p.out.Skip = append(p.out.Skip, names...)
+	return err
 }
 
 func (p *parser) angle() (string, error) {
@@ -286,6 +298,16 @@ func (p *parser) translation(kind Kind, no bool) error {
 	from, to, err := p.ends()
 	if err != nil {
 		return err
+	}
+	if p.is("tag") {
+		if r.Tag, err = p.word(); err != nil {
+			return err
+		}
+	}
+	if p.is("tagged") {
+		if r.Tagged, err = p.word(); err != nil {
+			return err
+		}
 	}
 	if no || !p.is("->") {
 		if !no {

@@ -54,6 +54,12 @@ func (r Rule) Print(numbers bool) string {
 	} else {
 		add("from", r.From.print(numbers), "to", r.To.print(numbers))
 	}
+	if r.Tag != "" {
+		add("tag", r.Tag)
+	}
+	if r.Tagged != "" {
+		add("tagged", r.Tagged)
+	}
 	if t := r.Target; t != nil {
 		add("->", t.Host)
 		if t.Port != "" {

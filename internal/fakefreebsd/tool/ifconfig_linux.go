@@ -111,18 +111,27 @@ func (i iface) links() (out []*world.Link) {
 	return out
 }
 
+// create makes the next of a kind, or one of a number: bridge, bridge7.
 func (i iface) create(kind string, rest []string) int {
+	unit := -1
+	if cut := strings.TrimRight(kind, "0123456789"); cut != kind {
+		n, err := strconv.Atoi(kind[len(cut):])
+		if err != nil || n > 32767 {
+			return i.fail(1, "SIOCIFCREATE2 (%s): Invalid argument", kind)
+		}
+		kind, unit = cut, n
+	}
 	mac := func() string {
 		i.w.NextMAC++
 		return fmt.Sprintf("58:9c:fc:10:%02x:%02x", i.w.NextMAC>>8, i.w.NextMAC&0xff)
 	}
 	switch kind {
 	case "bridge":
-		n := 0
-		for i.w.Link(i.jail, fmt.Sprintf("bridge%d", n)) != nil {
-			n++
+		n, taken := i.free("bridge", unit)
+		if taken {
+			return i.fail(1, "interface bridge%d already exists", n)
 		}
-		l := i.add(&world.Link{Name: fmt.Sprintf("bridge%d", n), Kind: "bridge", MAC: mac(), Groups: []string{"bridge"}})
+		l := i.add(&world.Link{Name: fmt.Sprintf("bridge%d", n), Kind: "bridge", Unit: n, MAC: mac(), Groups: []string{"bridge"}})
 		if err := plumb(i.w).bridge(l); err != nil {
 			return i.fail(1, "ioctl SIOCIFCREATE2 (bridge): %s", words(err))
 		}
@@ -137,13 +146,12 @@ func (i iface) create(kind string, rest []string) int {
 		if len(rest) > 0 {
 			return i.fail(1, "the fake makes pairs without further commands")
 		}
-		n := i.w.NextPair
-		for slices.ContainsFunc(i.w.Links, func(l *world.Link) bool { return l.Kind == "epair" && l.Peer == n }) {
-			n++
+		n, taken := i.free("epair", unit)
+		if taken {
+			return i.fail(1, "interface epair%d already exists", n)
 		}
-		i.w.NextPair = n + 1
-		a := i.add(&world.Link{Name: fmt.Sprintf("epair%da", n), Kind: "epair", Peer: n, MAC: mac(), Groups: []string{"epair"}})
-		b := i.add(&world.Link{Name: fmt.Sprintf("epair%db", n), Kind: "epair", Peer: n, MAC: mac(), Groups: []string{"epair"}})
+		a := i.add(&world.Link{Name: fmt.Sprintf("epair%da", n), Kind: "epair", Unit: n, MAC: mac(), Groups: []string{"epair"}})
+		b := i.add(&world.Link{Name: fmt.Sprintf("epair%db", n), Kind: "epair", Unit: n, MAC: mac(), Groups: []string{"epair"}})
 		if err := plumb(i.w).pair(a, b); err != nil {
 			return i.fail(1, "ioctl SIOCIFCREATE2 (epair): %s", words(err))
 		}
@@ -151,6 +159,21 @@ func (i iface) create(kind string, rest []string) int {
 		return 0
 	}
 	return i.fail(1, "SIOCIFCREATE2 (%s): Invalid argument", kind)
+}
+
+// free is a number of a kind that nobody has: the one asked for, or for -1 the
+// lowest. A number stays taken under whatever name.
+func (i iface) free(kind string, unit int) (n int, taken bool) {
+	has := func(n int) bool {
+		return slices.ContainsFunc(i.w.Links, func(l *world.Link) bool { return l.Kind == kind && l.Unit == n })
+	}
+	if unit >= 0 {
+		return unit, has(unit)
+	}
+	for has(n) {
+		n++
+	}
+	return n, false
 }
 
 func (i iface) add(l *world.Link) *world.Link {
@@ -420,7 +443,7 @@ func (i iface) destroy(l *world.Link) int {
 		return i.fail(1, "SIOCIFDESTROY: Invalid argument")
 	}
 	for _, o := range slices.Clone(i.w.Links) {
-		if o != l && (l.Kind != "epair" || o.Kind != "epair" || o.Peer != l.Peer) {
+		if o != l && (l.Kind != "epair" || o.Kind != "epair" || o.Unit != l.Unit) {
 			continue
 		}
 		if o.Jail != i.jail {

@@ -206,12 +206,11 @@ func jexec(c *call) int {
 	return c.fail(1, "execvp: %v", in.become(path))
 }
 
-// ps(1): `-J JAIL -o pid=` and the like: pid, ppid, comm (command), jid. With
-// nobody to show it exits 1.
+// ps(1): `-ax` or `-J JAIL`, and `-o` with jid, pid, ppid, pgid, sid, stat and
+// comm. With nobody to show it exits 1. A process that ended and was not waited
+// for is shown without a jail: this system does not tell its root any more.
 func ps(c *call) int {
-	var which string
-	var columns []string
-	head := true
+	which, columns, head := "", []string(nil), true
 	for i := 0; i < len(c.args); i++ {
 		switch a := c.args[i]; {
 		case a == "-J" && i+1 < len(c.args):
@@ -224,31 +223,40 @@ func ps(c *call) int {
 				head = head && !blank
 				columns = append(columns, column)
 			}
-		case strings.HasPrefix(a, "-"): // -a, -x, -ww: everybody is shown anyway
+		case strings.HasPrefix(a, "-"): // everybody is shown anyway
 		default:
-			return c.fail(1, "the fake does only ps -J JAIL -o COLUMNS")
+			return c.fail(1, "the fake does only ps [-ax] [-J JAIL] [-o COLUMNS]")
 		}
+	}
+	if columns == nil {
+		columns = []string{"pid", "tt", "stat", "time", "command"}
 	}
 	w, err := world.Read(c.dir)
 	if err != nil {
 		return c.fail(1, "%v", err)
 	}
-	j := w.LiveJail(which)
-	if j == nil {
+	if which != "" && w.LiveJail(which) == nil {
 		return c.fail(1, "invalid jail ID: %s", which)
 	}
-	pids := processes(j)
 	if head {
 		c.printf("%s\n", strings.ToUpper(strings.Join(columns, " ")))
 	}
-	for _, pid := range pids {
+	shown := false
+	for _, pid := range allProcesses() {
+		j := jailOf(w, pid)
+		if which != "" && (j == nil || j != w.LiveJail(which)) {
+			continue
+		}
 		var row []string
 		for _, column := range columns {
 			row = append(row, fact(pid, column, j))
 		}
-		c.printf("%s\n", strings.Join(row, " "))
+		if !slices.Contains(row, "") { // it ended meanwhile
+			shown = true
+			c.printf("%s\n", strings.Join(row, " "))
+		}
 	}
-	if len(pids) == 0 {
+	if !shown {
 		fmt.Print(c.out.String())
 		c.out.Reset()
 		return 1
@@ -256,21 +264,23 @@ func ps(c *call) int {
 	return 0
 }
 
+// fact is one column of a process, empty when there is none any more.
 func fact(pid int, column string, j *world.Jail) string {
-	switch column {
-	case "pid":
-		return strconv.Itoa(pid)
-	case "jid":
-		return strconv.Itoa(j.JID)
-	}
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return "-"
+		return ""
 	}
 	head, rest, _ := strings.Cut(string(data), ") ")
 	_, comm, _ := strings.Cut(head, "(")
 	fields := strings.Fields(rest)
 	switch column {
+	case "pid":
+		return strconv.Itoa(pid)
+	case "jid":
+		if j == nil {
+			return "0"
+		}
+		return strconv.Itoa(j.JID)
 	case "comm", "command", "args", "ucomm":
 		return comm
 	case "ppid":

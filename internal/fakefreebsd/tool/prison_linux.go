@@ -29,31 +29,61 @@ func rootOf(path string) (dev, ino uint64, err error) {
 	return st.Dev, st.Ino, nil
 }
 
-// processes of a jail; zombies are none.
-func processes(j *world.Jail) (pids []int) {
-	roots, _ := filepath.Glob("/proc/[0-9]*/root")
-	for _, r := range roots {
-		if dev, ino, err := rootOf(r); err == nil && dev == j.RootDev && ino == j.RootIno {
-			if pid, err := strconv.Atoi(strings.Split(r, "/")[2]); err == nil {
-				pids = append(pids, pid)
-			}
+// allProcesses are the pids of this machine, in order.
+func allProcesses() (pids []int) {
+	entries, _ := filepath.Glob("/proc/[0-9]*")
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(filepath.Base(e)); err == nil {
+			pids = append(pids, pid)
 		}
 	}
 	slices.Sort(pids)
 	return pids
 }
 
-// killAll kills every process of a jail and waits until none is left.
-func killAll(j *world.Jail) error {
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
-		pids := processes(j)
-		if len(pids) == 0 {
-			return nil
+// jailOf is the jail that a process is in, nil for the host.
+func jailOf(w *world.World, pid int) *world.Jail {
+	dev, ino, err := rootOf(fmt.Sprintf("/proc/%d/root", pid))
+	if err != nil {
+		return nil
+	}
+	for _, j := range w.Jails {
+		if j.RootDev == dev && j.RootIno == ino {
+			return j
 		}
+	}
+	return nil
+}
+
+// processes of a jail; zombies are none.
+func processes(j *world.Jail) (pids []int) {
+	only := &world.World{Jails: []*world.Jail{j}}
+	for _, pid := range allProcesses() {
+		if jailOf(only, pid) != nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// killAll kills every process of a jail and waits until none is left: one that
+// ends lets go of its root first, and of what it had open last.
+func killAll(j *world.Jail) error {
+	seen := make(map[int]bool)
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		pids := processes(j)
 		for _, pid := range pids {
+			seen[pid] = true
 			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it is gone
 		}
-		time.Sleep(2 * time.Millisecond)
+		for pid := range seen {
+			if zombie(pid) {
+				delete(seen, pid)
+			}
+		}
+		if len(seen) == 0 {
+			return nil
+		}
 	}
 	return fmt.Errorf("processes of jail %s do not end: %v", j.Name, processes(j))
 }

@@ -29,7 +29,6 @@ type World struct {
 	NextJID  int
 	Links    []*Link
 	Routes   []Route
-	NextPair int
 	NextMAC  int
 	Mounts   []Mount
 	Datasets []*Dataset
@@ -54,9 +53,10 @@ type Knobs struct {
 	// PidFileLate is how long after the end of `ocijail create` its pid file
 	// holds the pid.
 	PidFileLate time.Duration
-	// MissingAnchor is how pfctl speaks of an anchor that was never loaded:
-	// "14" (a line on stderr, exit 0) or "15" (it does not exist, exit 1).
-	MissingAnchor string
+	// Release is 14 or 15, as far as pf differs: of an anchor that was never
+	// loaded, 14 says so on stderr and exits 0, and 15 exits 1; what an empty
+	// table would redirect, 14 lets through to the host, and 15 drops.
+	Release int
 	// NoPF: the module is not loaded.
 	NoPF bool
 }
@@ -81,7 +81,7 @@ type Jail struct {
 type Link struct {
 	Name        string
 	Kind        string // "lo", "ether", "bridge", "epair"
-	Peer        int    // of an epair: the number of the pair
+	Unit        int    // the number that a bridge or pair was made with
 	Jail        string // the VNET it is in, "" for the host
 	MAC         string
 	HWAddr      string // what MAC was before it was set
