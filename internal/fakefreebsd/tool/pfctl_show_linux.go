@@ -135,4 +135,3 @@ func stateText(s world.State, verbose int) string {
 	}
 	return text
 }
-
