@@ -101,7 +101,7 @@ func firstProbe(s healthcheck.Settings) time.Duration {
 func boundsOf(s healthcheck.Settings, grace time.Duration) wire.Bounds {
 	b := wire.Bounds{
 		Sustained: healthcheck.Sustained(s), OutOfPool: healthcheck.WorstCase(s, grace),
-		FirstPass: firstProbe(s), StartFailed: startFailed(s),
+		FirstPass: firstProbe(s), StartFailed: healthcheck.WorstStart(s),
 	}
 	if s.Action == healthcheck.None {
 		b.Sustained = 0
@@ -146,32 +146,6 @@ func formula(s healthcheck.Settings, failures int, grace, repair, total time.Dur
 }
 
 func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) }
-
-// startFailed is the longest that a task which never passes is waited for,
-// never where it is waited for for ever. With a limit that is the limit; else
-// the failures that are counted begin at the latest one cycle after the end of
-// the start period.
-func startFailed(s healthcheck.Settings) time.Duration {
-	first := firstProbe(s)
-	switch {
-	case s.Profile == healthcheck.Gate:
-		return healthcheck.GateBound + healthcheck.GateMinTimeout
-	case s.StartLimit > 0:
-		return first + s.StartLimit + s.Timeout
-	case s.Action != healthcheck.Replace:
-		return never
-	}
-	failures := time.Duration(max(s.Retries, s.ReplaceAfter))
-	cycle := s.StartInterval + s.Timeout
-	if s.FixedRate {
-		cycle = max(s.StartInterval, s.Timeout)
-	}
-	bound := first + (failures-1)*cycle + s.Timeout
-	if s.StartPeriod > 0 {
-		bound = max(bound, s.StartPeriod+failures*cycle+s.Timeout)
-	}
-	return bound
-}
 
 // tradeOffs is the table of spec/healthchecks.txt ("Trading detection latency
 // for stability") for a probe: itself first, then what else it could be.

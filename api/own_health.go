@@ -43,8 +43,13 @@ func (s *Server) serviceHealth(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	h := tableOf(view, time.Now())
+	now := time.Now()
+	h := tableOf(view, now)
 	overlay(&h, s.askNodes(r.Context(), view))
+	for i := range h.Tasks {
+		t := &h.Tasks[i]
+		t.Flapping = flapOf(view, t.Slot, t.NodeID, t.Dips, now).Warning(now)
+	}
 	return writeJSON(w, http.StatusOK, &h)
 }
 
@@ -72,7 +77,7 @@ func localHealth(c executor.Snapshot) wire.TaskHealth {
 	if h == nil {
 		return t
 	}
-	t.Verdict, t.FailingStreak = h.Status.String(), h.FailingStreak
+	t.Verdict, t.FailingStreak, t.Dips = h.Status.String(), h.FailingStreak, h.Dips
 	if !h.NextProbe.IsZero() {
 		t.NextProbe = &h.NextProbe
 	}
@@ -156,7 +161,7 @@ func overlay(h *wire.Health, known []wire.TaskHealth) {
 		t := &h.Tasks[i]
 		if k, ok := byID[t.ID]; ok && live(t.State) {
 			t.Serving, t.FailOpen, t.Why = k.Serving, k.FailOpen, k.Why
-			t.Verdict, t.FailingStreak, t.NextProbe, t.Log, t.Flapping = k.Verdict, k.FailingStreak, k.NextProbe, k.Log, k.Flapping
+			t.Verdict, t.FailingStreak, t.Dips, t.NextProbe, t.Log = k.Verdict, k.FailingStreak, k.Dips, k.NextProbe, k.Log
 			t.UnrouteAfter, t.ReplaceAfter = k.UnrouteAfter, k.ReplaceAfter
 			if !k.Since.IsZero() {
 				t.Since = k.Since

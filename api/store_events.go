@@ -14,8 +14,6 @@ import (
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state"
 	"golang.org/x/sync/errgroup"
-
-	"satld/orchestrator"
 )
 
 const (
@@ -60,7 +58,7 @@ const rewatch = 100 * time.Millisecond
 // watchMember publishes until this node is no longer in the cluster it is in.
 func (s *Server) watchMember(ctx context.Context, ended <-chan struct{}) {
 	changes, cancel := state.Watch(s.cfg.Cluster.Store().WatchQueue(),
-		api.EventCreateService{}, api.EventUpdateService{}, api.EventDeleteService{}, api.EventUpdateTask{},
+		api.EventCreateService{}, api.EventUpdateService{}, api.EventDeleteService{}, api.EventCreateTask{}, api.EventUpdateTask{},
 		api.EventCreateNode{}, api.EventUpdateNode{}, api.EventDeleteNode{},
 		api.EventCreateNetwork{}, api.EventDeleteNetwork{})
 	defer cancel()
@@ -124,31 +122,6 @@ func storeEvent(change goevents.Event) (m events.Message, ok bool) {
 		return clusterEvent(events.NetworkEventType, events.ActionRemove, c.Network.ID, nil, networkNews(c.Network)), !standsIn(c.Network)
 	}
 	return events.Message{}, false
-}
-
-// actionBudgetExhausted is the event of a service whose restart budget is
-// exhausted in one of its slots: nothing replaces the task that failed last.
-const actionBudgetExhausted events.Action = "restart_budget_exhausted"
-
-// budgetEvent is the update of a task after which no other follows it.
-func budgetEvent(now, before *api.Task) (m events.Message, ok bool) {
-	spent, exhausted := orchestrator.Exhausted(now)
-	if !exhausted {
-		return events.Message{}, false
-	}
-	if before != nil {
-		if _, already := orchestrator.Exhausted(before); already {
-			return events.Message{}, false
-		}
-	}
-	attributes := named(now.ServiceAnnotations)
-	attributes["spent"], attributes["task"], attributes["error"] = spent, now.ID, now.Status.Err
-	if now.Slot != 0 {
-		attributes["slot"] = strconv.FormatUint(now.Slot, 10)
-	} else {
-		attributes["node"] = now.NodeID
-	}
-	return clusterEvent(events.ServiceEventType, actionBudgetExhausted, now.ServiceID, now.Meta.UpdatedAt, attributes), true
 }
 
 // clusterEvent makes an event; without a time it happens now.

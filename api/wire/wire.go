@@ -130,9 +130,10 @@ type TaskHealth struct {
 	FailingStreak int
 	UnrouteAfter  int
 	ReplaceAfter  int
-	Flapping      string     // the flap detector's warning, "" without one
-	NextProbe     *time.Time // nil while one runs and where there is none
-	Log           []Result   // the last results, oldest first
+	Flapping      string      // a warning before its restart budget is used up, "" without one
+	Dips          []time.Time `json:",omitempty"` // begins of the last streaks of failures that a pass ended
+	NextProbe     *time.Time  // nil while one runs and where there is none
+	Log           []Result    // the last results, oldest first
 }
 
 // Result is the outcome of one probe.
