@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package pf writes redirect pools and outbound NAT into pf(4), in anchors of
-// its own below satl/. It decides nothing about who is in a pool, never loads
-// the main ruleset and never edits a file: an operator's pf.conf must have the
-// anchor lines, and without them New refuses and says which.
+// Package pf writes redirect pools, outbound NAT and the isolation of networks
+// into pf(4), in anchors of its own below satl/. It decides nothing about who is
+// in a pool, never loads the main ruleset and never edits a file: an operator's
+// pf.conf must have the anchor lines, and without them New refuses and says which.
 //
-// A published port is one table and one rule whose text does not depend on the
-// members; a change of members replaces the table's addresses in one step.
+// A published port is one rule whose text does not depend on the members, and
+// tables that hold them; a change of members replaces a table's addresses in one
+// step. pfctl(8) checks a text whole before it loads it, and loads it in one
+// transaction, so no text is checked in a call before.
 //
-// The texts and command lists are pure and tested on every system. Running them
-// on a FreeBSD host is unverified so far.
+// pf never sees what the host sends to itself, so published ports are served to
+// the host by package forward.
 package pf
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
+	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"satld/platform/command"
 	"satld/redirect"
 )
 
-// Timeout bounds one call of pfctl(8).
+// Timeout bounds one call of pfctl(8), but for the second that its output may
+// lag behind its end.
 const Timeout = 2 * time.Second
 
 // Config of a Redirector.
@@ -34,67 +38,60 @@ type Config struct {
 	// Suffix tells the anchors of several daemons on a host apart: satl/rdr
 	// is satl/rdr_SUFFIX with one.
 	Suffix string
-	// Egress is the interface that leads out; "" is that of the default route.
-	Egress string
+	// Group is the interface group of our bridges and their ports.
+	Group string
+	// Uplinks tells the interfaces that lead out, sorted; asked at each audit.
+	Uplinks func(ctx context.Context) ([]string, error)
+	// CheckOnly has rules checked by pfctl -n and nothing loaded.
+	CheckOnly bool
+	Logger    *slog.Logger   // nil is slog.Default
+	Run       command.Runner // nil is command.Run
 }
 
 // Redirector writes the two anchors. It implements traffic.Redirector.
 type Redirector struct {
+	cfg     Config
+	log     *slog.Logger
 	anchors anchors
-	run     runner
+	run     command.Runner
+	local   func() (map[netip.Addr]bool, error) // the host's own addresses
 
-	mu      sync.Mutex
-	written *redirect.Rules
-	listed  string // the rdr anchor's rules as pfctl printed them after they were loaded
-}
-
-// runner is the one way to an external command.
-type runner func(ctx context.Context, stdin string, argv ...string) (string, error)
-
-func runCommand(ctx context.Context, stdin string, argv ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Stdin = strings.NewReader(stdin)
-	cmd.WaitDelay = 100 * time.Millisecond
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), errors.Join(ctx.Err(), err), strings.TrimSpace(stderr.String()))
-	}
-	return stdout.String(), nil
+	mu      sync.Mutex // one pass at a time, and guards the rest
+	at      place      // as of the last look
+	written *state     // what the anchors hold; nil is unknown
+	subnets []redirect.Subnet
+	listed  string // the anchors' rules as pfctl printed them after they were loaded
+	hooked  error  // what lookHooks said last
 }
 
 // New makes a Redirector after looking that the main ruleset calls our anchors.
-func New(ctx context.Context, cfg Config) (*Redirector, error) { return newWith(ctx, cfg, runCommand) }
-
-func newWith(ctx context.Context, cfg Config, run runner) (*Redirector, error) {
-	r := &Redirector{run: run, anchors: anchors{nat: "satl/nat", rdr: "satl/rdr", egress: cfg.Egress}}
+// Nothing is written before the first Apply.
+func New(ctx context.Context, cfg Config) (*Redirector, error) {
+	r := &Redirector{cfg: cfg, log: cfg.Logger, run: cfg.Run, local: interfaceAddrs, anchors: anchors{nat: "satl/nat", rdr: "satl/rdr"}}
+	if r.log == nil {
+		r.log = slog.Default()
+	}
+	if r.run == nil {
+		r.run = command.Run
+	}
 	if cfg.Suffix != "" {
 		r.anchors.nat, r.anchors.rdr = r.anchors.nat+"_"+cfg.Suffix, r.anchors.rdr+"_"+cfg.Suffix
 	}
-	if r.anchors.egress == "" {
-		out, err := run(ctx, "", "route", "-n", "get", "default")
-		if err != nil {
-			return nil, fmt.Errorf("find the interface that leads out: %w", err)
-		}
-		var ok bool
-		if r.anchors.egress, ok = egressOf(out); !ok {
-			return nil, fmt.Errorf("no default route, so no interface to route containers out of")
-		}
+	err := r.lookHooks(ctx)
+	if cfg.CheckOnly && errors.As(err, new(errNoHooks)) {
+		r.hooked, err = err, nil // Warnings says so
 	}
-	nat, err := run(ctx, "", "pfctl", "-s", "nat")
 	if err != nil {
-		return nil, fmt.Errorf("read pf's rules (is pf loaded and enabled?): %w", err)
+		return nil, err
 	}
-	rules, err := run(ctx, "", "pfctl", "-s", "rules")
-	if err != nil {
-		return nil, fmt.Errorf("read pf's rules: %w", err)
-	}
-	if missing := missingHooks(nat, rules); len(missing) > 0 {
-		return nil, fmt.Errorf("pf does not call our anchors: add to /etc/pf.conf, translation before filter, and reload it: %s", strings.Join(missing, "; "))
+	if r.at, err = r.look(ctx); err != nil {
+		return nil, err
 	}
 	return r, nil
+}
+
+func (r *Redirector) pfctl(ctx context.Context, c call) (string, error) {
+	return r.run(ctx, command.Command{Argv: append([]string{"pfctl"}, c.args...), Stdin: c.stdin, Bound: Timeout})
 }
 
 // Apply makes the anchors hold exactly rules. Applying what is there already
@@ -105,27 +102,65 @@ func (r *Redirector) Apply(ctx context.Context, rules redirect.Rules) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	force := r.written == nil || r.written.Normalise().Equal(rules.Normalise())
+	now := state{rules.Normalise(), r.at}
+	if r.cfg.CheckOnly {
+		return r.check(ctx, now)
+	}
 	old := r.written
-	r.written = nil // unknown until all of it worked
-	for _, c := range commands(r.anchors, old, rules, force) {
-		if _, err := r.run(ctx, c.stdin, append([]string{"pfctl"}, c.args...)...); err != nil {
+	if old != nil && old.rules.Equal(now.rules) {
+		old = nil // the whole is to be asserted again
+	}
+	r.written, r.subnets = nil, now.rules.Subnets // unknown until all of it worked
+	loaded := false
+	for _, c := range r.anchors.calls(old, now) {
+		if _, err := r.pfctl(ctx, c); err != nil {
 			return fmt.Errorf("write pf anchors: %w", err)
 		}
+		loaded = loaded || c.stdin != "" || slices.Contains(c.args, "-f")
 	}
-	listed, err := r.list(ctx)
-	if err != nil {
-		return err
+	if loaded {
+		if err := r.killLeftovers(ctx, now.rules); err != nil {
+			return err
+		}
+		listed, err := r.list(ctx)
+		if err != nil {
+			return err
+		}
+		r.listed = listed
 	}
-	r.written, r.listed = &rules, listed
+	r.written = &now
 	return nil
 }
 
+func (r *Redirector) check(ctx context.Context, now state) error {
+	for _, c := range r.anchors.checks(now) {
+		if _, err := r.pfctl(ctx, c); err != nil {
+			return fmt.Errorf("check pf rules: %w", err)
+		}
+	}
+	return nil
+}
+
+// killLeftovers removes tables of pools that are no more.
+func (r *Redirector) killLeftovers(ctx context.Context, now redirect.Rules) error {
+	listing, err := r.pfctl(ctx, call{args: []string{"-a", r.anchors.rdr, "-s", "Tables"}})
+	if err != nil {
+		return fmt.Errorf("list pf tables: %w", err)
+	}
+	for _, name := range leftovers(listing, now) {
+		if _, err := r.pfctl(ctx, call{args: []string{"-a", r.anchors.rdr, "-t", name, "-T", "kill"}}); err != nil {
+			return fmt.Errorf("remove pf table %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// list is what the anchors hold, as pfctl words it.
 func (r *Redirector) list(ctx context.Context) (string, error) {
 	var all strings.Builder
 	for _, args := range [][]string{{r.anchors.nat, "nat"}, {r.anchors.rdr, "nat"}, {r.anchors.rdr, "rules"}} {
-		out, err := r.run(ctx, "", "pfctl", "-a", args[0], "-P", "-s", args[1])
-		if err != nil {
+		out, err := r.pfctl(ctx, call{args: []string{"-a", args[0], "-P", "-s", args[1]}})
+		if err != nil && !command.Says(err, "does not exist") { // an anchor that is empty
 			return "", fmt.Errorf("list pf anchors: %w", err)
 		}
 		all.WriteString(out)
@@ -133,66 +168,74 @@ func (r *Redirector) list(ctx context.Context) (string, error) {
 	return all.String(), nil
 }
 
-// Audit tells whether rules and tables are as the last Apply left them.
+// Audit tells whether the anchors are as the last Apply left them and as the
+// host's interfaces want them now. It logs when the main ruleset has stopped, or
+// begun again, to call them.
 func (r *Redirector) Audit(ctx context.Context) (same bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.written == nil {
+	if r.cfg.CheckOnly || r.written == nil {
 		return true, nil
 	}
+	r.auditHooks(ctx)
+	if r.at, err = r.look(ctx); err != nil {
+		return false, err
+	}
+	if !r.at.equal(r.written.at) {
+		r.log.Info("interfaces of the host changed; pf's rules follow", "uplinks", strings.Join(r.at.uplinks, " "))
+		r.written = nil
+		return false, nil
+	}
+	if same, err = r.holds(ctx); !same {
+		r.written = nil // so that the next Apply writes it whole
+	}
+	return same, err
+}
+
+func (r *Redirector) auditHooks(ctx context.Context) {
+	err := r.lookHooks(ctx)
+	switch {
+	case err != nil && (r.hooked == nil || r.hooked.Error() != err.Error()):
+		r.log.Error("published ports are not redirected", "err", err)
+	case err == nil && r.hooked != nil:
+		r.log.Info("pf calls satld's anchors again")
+	}
+	r.hooked = err
+}
+
+// holds compares the anchors' rules and tables with what was written.
+func (r *Redirector) holds(ctx context.Context) (bool, error) {
 	listed, err := r.list(ctx)
 	if err != nil || listed != r.listed {
 		return false, err
 	}
-	for _, p := range poolsOf(*r.written) {
-		if p.target == 0 {
-			continue
+	for _, t := range tablesOf(r.written.rules) {
+		out, err := r.pfctl(ctx, call{args: []string{"-a", r.anchors.rdr, "-t", t.name, "-T", "show"}})
+		if failed := new(command.Error); errors.As(err, &failed) && failed.Status > 0 {
+			return false, nil // it is not there; versions word that differently
 		}
-		out, err := r.run(ctx, "", "pfctl", "-a", r.anchors.rdr, "-t", p.table(), "-T", "show")
 		if err != nil {
-			return false, fmt.Errorf("list pf table: %w", err)
+			return false, fmt.Errorf("list pf table %s: %w", t.name, err)
 		}
-		has, want := strings.Fields(out), strings.Fields(join(p.addrs, " "))
-		slices.Sort(has)
-		slices.Sort(want)
-		if !slices.Equal(has, want) {
+		has := slices.Sorted(slices.Values(strings.Fields(out)))
+		if !slices.Equal(has, slices.Sorted(slices.Values(t.holds))) {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// Cut kills the states that the flows name, one by one by their IDs.
-func (r *Redirector) Cut(ctx context.Context, flows []redirect.Flow) error {
-	if len(flows) == 0 {
-		return nil
-	}
-	out, err := r.run(ctx, "", "pfctl", "-ss", "-vv")
-	if err != nil {
-		return fmt.Errorf("list pf states: %w", err)
-	}
-	r.mu.Lock()
-	var subnets []redirect.Subnet
-	if r.written != nil {
-		subnets = r.written.Subnets
-	}
-	r.mu.Unlock()
-	for _, id := range kills(parseStates(out), flows, subnets) {
-		if _, err := r.run(ctx, "", "pfctl", "-k", "id", "-k", id); err != nil {
-			return fmt.Errorf("kill pf state: %w", err)
-		}
-	}
-	return nil
-}
-
 // Clear empties both anchors.
 func (r *Redirector) Clear(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.cfg.CheckOnly {
+		return nil
+	}
 	r.written = nil
 	for _, a := range []string{r.anchors.rdr, r.anchors.nat} {
-		if _, err := r.run(ctx, "", "pfctl", "-a", a, "-F", "all"); err != nil {
-			return fmt.Errorf("clear pf anchor: %w", err)
+		if _, err := r.pfctl(ctx, call{args: []string{"-a", a, "-F", "all"}}); err != nil {
+			return fmt.Errorf("clear pf anchor %s: %w", a, err)
 		}
 	}
 	return nil

@@ -3,254 +3,334 @@
 package pf
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"flag"
+	"fmt"
+	"log/slog"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
+	"satld/platform/command"
 	"satld/redirect"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+func configOf(m *memory) Config {
+	return Config{Group: "satl01234567g", Run: m.run, Uplinks: func(context.Context) ([]string, error) { return []string{"vtnet0"}, nil }}
+}
 
-func ports(list ...string) (out []netip.AddrPort) {
-	for _, s := range list {
-		out = append(out, netip.MustParseAddrPort(s))
+func open(t interface {
+	Helper()
+	Fatal(...any)
+}, m *memory, change ...func(*Config)) *Redirector {
+	t.Helper()
+	cfg := configOf(m)
+	for _, c := range change {
+		c(&cfg)
 	}
-	return out
+	r, err := New(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.local = func() (map[netip.Addr]bool, error) {
+		return map[netip.Addr]bool{netip.MustParseAddr("192.0.2.1"): true, front.Gateway(): true}, nil
+	}
+	return r
 }
 
-var (
-	front    = redirect.Subnet{Bridge: "satl0", Prefix: netip.MustParsePrefix("10.88.0.0/20")}
-	internal = redirect.Subnet{Bridge: "sb9876543210", Prefix: netip.MustParsePrefix("10.88.32.0/20"), Internal: true}
-	where    = anchors{nat: "satl/nat", rdr: "satl/rdr", egress: "vtnet0"}
-)
-
-func web(members ...string) redirect.Pool {
-	return redirect.Pool{Proto: "tcp", Published: 8080, Members: ports(members...)}
+func rulesOf(pools ...redirect.Pool) redirect.Rules {
+	return redirect.Rules{Pools: pools, Subnets: []redirect.Subnet{front}}
 }
 
-func TestGolden(t *testing.T) {
-	hostIP := netip.MustParseAddr("192.0.2.1")
-	for name, r := range map[string]redirect.Rules{
-		"nothing": {},
-		"pools": {Subnets: []redirect.Subnet{internal, front}, Pools: []redirect.Pool{
-			web("10.88.0.3:80", "10.88.0.2:80"),
-			{Proto: "udp", Published: 53, Members: ports("10.88.0.5:5353")},
-			{Proto: "tcp", Published: 8081},
-			{Proto: "tcp", Published: 8082, Members: ports("10.88.0.2:80", "10.88.0.3:81", "10.88.0.4:81")},
-			{Proto: "tcp", HostIP: hostIP, Published: 8080, Members: ports("10.88.0.9:80")},
-		}},
-	} {
-		got := "# satl/nat\n" + natText(r, "vtnet0") + "# satl/rdr\n" + rdrText(r, true)
-		path := filepath.Join("testdata", name+".conf")
-		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got != string(want) {
-			t.Errorf("%s (go test -update writes it anew):\n%s", path, got)
-		}
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
-func TestCommands(t *testing.T) {
-	rules := func(p ...redirect.Pool) redirect.Rules {
-		return redirect.Rules{Pools: p, Subnets: []redirect.Subnet{front}}
-	}
-	a := rules(web("10.88.0.2:80"))
-	text := func(cs []command) string {
+// An anchor is loaded when its text changes, and that is with the set of ports
+// and networks; members come and go by -T replace, the last one too.
+func TestCalls(t *testing.T) {
+	text := func(cs []call) string {
 		var b strings.Builder
 		for _, c := range cs {
 			b.WriteString(strings.Join(c.args, " ") + "\n")
 		}
 		return b.String()
 	}
+	a := rulesOf(web("10.88.0.2:80"))
+	where := anchors{nat: "satl/nat", rdr: "satl/rdr"}
+	const pool, closed = "-a satl/rdr -t satl_p8080_tcp_80 -T replace", "-a satl/rdr -t satl_c8080_tcp -T replace"
 	for i, c := range []struct {
-		old   *redirect.Rules
-		now   redirect.Rules
-		force bool
-		want  string
+		old  *state
+		now  state
+		want string
 	}{
-		{nil, a, false, "-a satl/nat -f -\n-a satl/rdr -f -\n"},
-		{&a, a, false, ""},
-		{&a, a, true, "-a satl/nat -f -\n-a satl/rdr -f -\n"},
-		{&a, rules(web("10.88.0.2:80", "10.88.0.3:80")), false, "-a satl/rdr -t satl_p8080_tcp_80 -T replace 10.88.0.2 10.88.0.3\n"},
-		{&a, rules(web("10.88.0.2:81")), false, "-a satl/rdr -f -\n"}, // another target port
-		{&a, rules(web()), false, "-a satl/rdr -f -\n"},               // refuses now
-		{&a, rules(), false, "-a satl/rdr -f -\n"},
-		{&a, redirect.Rules{Pools: a.Pools, Subnets: []redirect.Subnet{front, internal}}, false, "-a satl/rdr -f -\n"}, // its DNS; no way out
+		{nil, state{a, here}, "-a satl/nat -f -\n-a satl/rdr -f -\n"},
+		{&state{a, here}, state{a, here}, ""},
+		{&state{a, here}, state{rulesOf(web("10.88.0.2:80", "10.88.0.3:80")), here}, pool + " 10.88.0.2 10.88.0.3\n"},
+		{&state{a, here}, state{rulesOf(web()), here}, closed + " 0.0.0.0/0\n" + pool + "\n"},
+		{&state{rulesOf(web()), here}, state{a, here}, pool + " 10.88.0.2\n" + closed + "\n"},
+		{&state{a, here}, state{rulesOf(web("10.88.0.2:81")), here}, "-a satl/rdr -f -\n"}, // another target port
+		{&state{a, here}, state{rulesOf(), here}, "-a satl/rdr -f -\n"},
+		{&state{a, here}, state{rulesOf(web("10.88.0.2:80"), redirect.Pool{Proto: "udp", Published: 53, Target: 53}), here}, "-a satl/rdr -f -\n"},
+		{&state{a, here}, state{redirect.Rules{Pools: a.Pools, Subnets: []redirect.Subnet{front, internal}}, here}, "-a satl/nat -f -\n-a satl/rdr -f -\n"},
+		{&state{a, here}, state{a, place{group: here.group, uplinks: []string{"em0"}}}, "-a satl/nat -f -\n"},
 	} {
-		if got := text(commands(where, c.old, c.now, c.force)); got != c.want {
+		if got := text(where.calls(c.old, c.now)); got != c.want {
 			t.Errorf("row %d:\n%swant:\n%s", i, got, c.want)
 		}
 	}
-	for _, c := range commands(where, nil, a, false) {
-		if c.args[0] != "-a" || !strings.HasPrefix(c.args[1], "satl/") {
-			t.Errorf("outside our anchors: %v", c.args)
+}
+
+// cases/pool.md, pool-3: whatever came before, and whichever calls failed on
+// the way, after a successful Apply the tables hold the set that was wanted; and
+// with one rule for each, no address is under two.
+func TestTablesHoldWhatWasWanted(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newMemory()
+		r := open(t, m)
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			want := someRules.Draw(t, "rules")
+			n := rapid.IntRange(0, 4).Draw(t, "fails at") // 0 never
+			m.fail = func(line string) error {
+				if n--; n == 0 {
+					return errors.New(line + ": exit status 1")
+				}
+				return nil
+			}
+			err := r.Apply(t.Context(), want)
+			m.fail = nil
+			if err != nil {
+				continue
+			}
+			fresh := newMemory()
+			if err := open(t, fresh).Apply(t.Context(), want); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := m.holds("satl/rdr"), fresh.holds("satl/rdr"); got != want {
+				t.Fatalf("holds\n%s\nwant\n%s", got, want)
+			}
+			if m.anchors["satl/nat"].text != fresh.anchors["satl/nat"].text {
+				t.Fatal("another nat")
+			}
+			if same, err := r.Audit(t.Context()); !same || err != nil {
+				t.Fatalf("audit after apply: %t, %v", same, err)
+			}
 		}
-	}
+	})
 }
 
-func TestStates(t *testing.T) {
-	states := parseStates(`all udp 10.89.0.2:5300 (10.89.0.1:5300) <- 10.89.0.4:4445       MULTIPLE:SINGLE
-   age 00:00:03, expires in 00:00:27, 3:0 pkts, 87:0 bytes, rule 1
-   id: a48e0c6b00000001 creatorid: 5242698a
-all udp 10.89.0.4:4445 -> 10.89.0.2:5300       SINGLE:MULTIPLE
-   age 00:00:03, expires in 00:00:27, 3:0 pkts, 87:0 bytes
-   id: a48e0c6b00000002 creatorid: 5242698a
-all tcp 10.89.0.2:80 (192.0.2.1:8080) <- 198.51.100.7:51000       ESTABLISHED:ESTABLISHED
-   [0 + 1] wscale 6  [0 + 1] wscale 6
-   id: a48e0c6b00000003 creatorid: 5242698a gateway: 0.0.0.0
-all tcp 10.89.0.2:80 (192.0.2.1:8080) <- 198.51.100.7:51001       CLOSED:SYN_SENT
-   id: a48e0c6b00000004 creatorid: 5242698a
-all tcp 192.0.2.1:22 <- 198.51.100.7:51002       ESTABLISHED:ESTABLISHED
-   id: a48e0c6b00000005 creatorid: 5242698a
-`)
-	if len(states) != 3 || states[0].id != "a48e0c6b00000001" || states[0].backend.String() != "10.89.0.2:5300" || states[0].dialled.String() != "10.89.0.1:5300" || !states[2].halfOpen {
-		t.Fatalf("%+v", states)
-	}
-	subnets := []redirect.Subnet{{Prefix: netip.MustParsePrefix("10.89.0.0/24")}}
-	udp := redirect.Flow{Proto: "udp", Published: 5300}
-	tcp := redirect.Flow{Proto: "tcp", Published: 8080}
-	gone := redirect.Flow{Proto: "tcp", Published: 8080, Backend: ports("10.89.0.2:80")[0], All: true}
-	for i, c := range []struct {
-		flow redirect.Flow
-		keep string
-		want string
-	}{
-		{udp, "", "a48e0c6b00000001"},
-		{udp, "10.89.0.2:5300", ""},
-		{tcp, "", "a48e0c6b00000004"},
-		{tcp, "10.89.0.2:80", ""},
-		{gone, "", "a48e0c6b00000003 a48e0c6b00000004"},
-		{redirect.Flow{Proto: "udp", HostIP: netip.MustParseAddr("192.0.2.1"), Published: 5300}, "", ""},
-	} {
-		if c.keep != "" {
-			c.flow.Keep = ports(c.keep)
+// cases/pool.md, pool-5: nothing is ever written outside our anchors.
+func TestOnlyOurAnchorsAreWritten(t *testing.T) {
+	m := newMemory()
+	r := open(t, m, func(c *Config) { c.Suffix = "b" })
+	for i := range 100 {
+		p := web("10.88.0.2:80")
+		if i%3 == 0 {
+			p = web()
 		}
-		if got := strings.Join(kills(states, []redirect.Flow{c.flow}, subnets), " "); got != c.want {
-			t.Errorf("row %d: %s", i, got)
-		}
+		must(t, r.Apply(t.Context(), rulesOf(p)))
+		_, err := r.Audit(t.Context())
+		must(t, err)
 	}
-}
-
-func FuzzParseStates(f *testing.F) {
-	f.Add("all udp 10.89.0.2:5300 (10.89.0.1:5300) <- 10.89.0.4:4445 A:B\n   id: 1 creatorid: 2\n")
-	f.Fuzz(func(t *testing.T, text string) { parseStates(text); egressOf(text); missingHooks(text, text) })
-}
-
-// host is a FreeBSD in memory, as far as the commands go.
-type host struct {
-	calls []string
-	out   map[string]string
-	fail  string
-}
-
-func (h *host) run(_ context.Context, _ string, argv ...string) (string, error) {
-	c := strings.Join(argv, " ")
-	h.calls = append(h.calls, c)
-	if h.fail != "" && strings.Contains(c, h.fail) {
-		return "", errors.New(c + ": exit status 1")
-	}
-	return h.out[c], nil
-}
-
-func newHost() *host {
-	return &host{out: map[string]string{
-		"route -n get default": "   route to: 0.0.0.0\n    gateway: 100.64.0.1\n  interface: ice0\n",
-		"pfctl -s nat":         "nat-anchor \"satl/*\" all\nrdr-anchor \"satl/*\" all\n",
-		"pfctl -s rules":       "anchor \"satl/*\" all\n",
-	}}
-}
-
-func TestNewWantsTheHooks(t *testing.T) {
-	h := newHost()
-	r, err := newWith(t.Context(), Config{}, h.run)
-	if err != nil || r.anchors.egress != "ice0" {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	h.out["pfctl -s nat"] = "nat-anchor \"satl/*\" all\n"
-	h.out["pfctl -s rules"] = "block all\n"
-	if _, err := newWith(t.Context(), Config{}, h.run); err == nil || !strings.Contains(err.Error(), `rdr-anchor "satl/*"; anchor "satl/*"`) {
-		t.Errorf("%v", err)
-	}
-	h.out["route -n get default"] = ""
-	if _, err := newWith(t.Context(), Config{}, h.run); err == nil {
-		t.Error("without a way out")
-	}
-}
-
-func TestApplyAndAudit(t *testing.T) {
-	h := newHost()
-	r, err := newWith(t.Context(), Config{Suffix: "b"}, h.run)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules := redirect.Rules{Pools: []redirect.Pool{web("10.88.0.2:80", "10.88.0.3:80")}, Subnets: []redirect.Subnet{front}}
-	h.calls = nil
-	if err := r.Apply(t.Context(), rules); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range h.calls {
-		if !strings.HasPrefix(c, "pfctl -a satl/") || !strings.Contains(c, "_b ") {
+	must(t, r.Cut(t.Context(), []redirect.Flow{{Proto: "udp", Published: 8080}}))
+	must(t, r.Clear(t.Context()))
+	r.Warnings(t.Context(), nil)
+	reads := []string{"pfctl -s nat", "pfctl -s rules", "pfctl -s info", "pfctl -s Interfaces -v", "pfctl -ss -vv", "sysctl -n net.pf.filter_local"}
+	for _, c := range m.calls {
+		if !slices.Contains(reads, c) && !strings.HasPrefix(c, "pfctl -a satl/rdr_b ") && !strings.HasPrefix(c, "pfctl -a satl/nat_b ") {
 			t.Errorf("outside our anchors: %s", c)
 		}
 	}
-	audit := func(want bool) {
-		t.Helper()
-		if same, err := r.Audit(t.Context()); same != want || err != nil {
-			t.Errorf("%t, %v", same, err)
-		}
-	}
-	table := "pfctl -a satl/rdr_b -t satl_p8080_tcp_80 -T show"
-	h.out[table] = "   10.88.0.3\n   10.88.0.2\n"
-	audit(true)
-	h.out[table] = "   10.88.0.3\n"
-	audit(false)
-	h.out[table] = "   10.88.0.3\n   10.88.0.2\n"
-	h.out["pfctl -a satl/rdr_b -P -s nat"] = "rdr something else\n"
-	audit(false)
-	// A failed write is unknown, so the next one writes everything.
-	h.fail = "-T replace"
-	rules.Pools = []redirect.Pool{web("10.88.0.2:80")}
-	if err := r.Apply(t.Context(), rules); err == nil {
-		t.Error("a failure is swallowed")
-	}
-	h.fail, h.calls = "", nil
-	if err := r.Apply(t.Context(), rules); err != nil || !slices.Contains(h.calls, "pfctl -a satl/rdr_b -f -") {
-		t.Errorf("%v, %v", h.calls, err)
-	}
-	h.out["pfctl -ss -vv"] = "all udp 10.88.0.3:80 (192.0.2.1:8080) <- 192.0.2.9:1 SINGLE:SINGLE\n   id: 7 creatorid: 8\n"
-	if err := r.Cut(t.Context(), []redirect.Flow{{Proto: "udp", Published: 8080}}); err != nil || h.calls[len(h.calls)-1] != "pfctl -k id -k 7" {
-		t.Errorf("%v, %v", h.calls, err)
-	}
-	if err := r.Clear(t.Context()); err != nil {
-		t.Error(err)
+	if len(m.anchors) > 0 {
+		t.Errorf("left %v", m.anchors)
 	}
 }
 
-func TestCheck(t *testing.T) {
-	for _, p := range []redirect.Pool{
-		{Proto: "icmp", Published: 1}, web("[2001:db8::1]:80"), web("10.0.0.1:0"),
-		{Proto: "tcp", HostIP: netip.MustParseAddr("2001:db8::1"), Published: 1},
-	} {
-		if check(redirect.Rules{Pools: []redirect.Pool{p}}) == nil {
-			t.Errorf("%+v passes", p)
+func TestNewWantsTheHooks(t *testing.T) {
+	m := newMemory()
+	m.nat, m.rules = "nat-anchor \"satl/*\" all\n", "block all\n"
+	_, err := New(t.Context(), configOf(m))
+	if err == nil || !strings.Contains(err.Error(), `rdr-anchor "satl/*" and anchor "satl/*" missing`) ||
+		!strings.Contains(err.Error(), `nat-anchor "satl/*"; rdr-anchor "satl/*"; anchor "satl/*"`) {
+		t.Errorf("%v", err)
+	}
+	m.fail = func(string) error {
+		return &command.Error{Status: 1, Stderr: "pfctl: /dev/pf: No such file or directory", Err: errors.New("exit status 1")}
+	}
+	if _, err := New(t.Context(), configOf(m)); err == nil || !strings.Contains(err.Error(), "pf is not loaded") {
+		t.Errorf("%v", err)
+	}
+	for _, c := range m.calls {
+		if c != "pfctl -s nat" && c != "pfctl -s rules" {
+			t.Errorf("called %s", c)
 		}
 	}
-	longest := redirect.Pool{Proto: "sctp", HostIP: netip.MustParseAddr("255.255.255.255"), Published: 65535, Members: ports("10.0.0.1:65535")}
-	if err := check(redirect.Rules{Pools: []redirect.Pool{longest}}); err != nil {
-		t.Error(err)
+}
+
+// Rules of a network's own tasks, pools and uplinks that somebody changes are
+// found by the next audit, and the Apply after it writes everything.
+func TestAudit(t *testing.T) {
+	for name, spoil := range map[string]func(m *memory){
+		"rules flushed":  func(m *memory) { m.anchors["satl/rdr"].text = "" },
+		"all flushed":    func(m *memory) { m.anchors = map[string]*anchor{} },
+		"nat flushed":    func(m *memory) { m.anchors["satl/nat"].text = "" },
+		"member deleted": func(m *memory) { m.anchors["satl/rdr"].tables["satl_p8080_tcp_80"] = []string{"10.88.0.2"} },
+		"member swapped": func(m *memory) {
+			m.anchors["satl/rdr"].tables["satl_p8080_tcp_80"] = []string{"10.88.0.2", "10.88.0.9"}
+		},
+		"closed by somebody": func(m *memory) { m.anchors["satl/rdr"].tables["satl_c8080_tcp"] = []string{everybody} },
+		"table killed":       func(m *memory) { delete(m.anchors["satl/rdr"].tables, "satl_p8080_tcp_80") },
+	} {
+		m := newMemory()
+		r := open(t, m)
+		if same, err := r.Audit(t.Context()); !same || err != nil {
+			t.Errorf("before the first Apply: %t, %v", same, err)
+		}
+		rules := rulesOf(web("10.88.0.2:80", "10.88.0.3:80"))
+		must(t, r.Apply(t.Context(), rules))
+		was, text := m.holds("satl/rdr"), m.anchors["satl/rdr"].text
+		if same, err := r.Audit(t.Context()); !same || err != nil {
+			t.Errorf("%s: untouched: %t, %v", name, same, err)
+		}
+		spoil(m)
+		if same, err := r.Audit(t.Context()); same || err != nil {
+			t.Errorf("%s: %t, %v", name, same, err)
+		}
+		must(t, r.Apply(t.Context(), rules))
+		if m.holds("satl/rdr") != was || m.anchors["satl/rdr"].text != text {
+			t.Errorf("%s: not repaired", name)
+		}
+	}
+}
+
+// The rules follow the host's interfaces, and its main ruleset is watched:
+// without our anchors in it nothing works, which is said once and shown.
+func TestAuditWatchesTheHost(t *testing.T) {
+	m := newMemory()
+	up := []string{"vtnet0"}
+	var out bytes.Buffer
+	r := open(t, m, func(c *Config) {
+		c.Uplinks = func(context.Context) ([]string, error) { return up, nil }
+		c.Logger = slog.New(slog.NewTextHandler(&out, nil))
+	})
+	rules := rulesOf(web("10.88.0.2:80"))
+	must(t, r.Apply(t.Context(), rules))
+	up = []string{"vtnet0", "wg0"}
+	if same, err := r.Audit(t.Context()); same || err != nil {
+		t.Errorf("%t, %v", same, err)
+	}
+	must(t, r.Apply(t.Context(), rules))
+	if text := m.anchors["satl/nat"].text; !strings.Contains(text, "nat on wg0 inet from 10.88.0.0/20 to any -> (wg0)") {
+		t.Errorf("%s", text)
+	}
+	if w := r.Warnings(t.Context(), nil); len(w) > 0 {
+		t.Errorf("%v", w)
+	}
+	m.rules, m.off = "", true
+	out.Reset()
+	for range 3 {
+		if same, err := r.Audit(t.Context()); !same || err != nil {
+			t.Errorf("%t, %v", same, err)
+		}
+	}
+	if n := strings.Count(out.String(), "level=ERROR"); n != 1 {
+		t.Errorf("said %d times: %s", n, out.String())
+	}
+	if w := strings.Join(r.Warnings(t.Context(), nil), "; "); !strings.Contains(w, "pf is disabled") || !strings.Contains(w, `anchor "satl/*" missing`) {
+		t.Errorf("%s", w)
+	}
+	m.rules = "anchor \"satl/*\" all\n"
+	if _, err := r.Audit(t.Context()); err != nil || !strings.Contains(out.String(), "again") {
+		t.Errorf("%v, %s", err, out.String())
+	}
+}
+
+// With net.pf.filter_local the host's own connections are pf's, unless the
+// operator's rules skip lo0.
+func TestFiltersLocal(t *testing.T) {
+	m := newMemory()
+	r := open(t, m)
+	for _, c := range []struct {
+		sysctl, skip string
+		want         bool
+	}{{"", "", false}, {"0", "", false}, {"1", "", true}, {"1", " (skip)", false}} {
+		if c.sysctl != "" {
+			m.sysctl["net.pf.filter_local"] = c.sysctl
+		}
+		m.skip = c.skip
+		if got, err := r.FiltersLocal(t.Context()); got != c.want || err != nil {
+			t.Errorf("%+v: %t, %v", c, got, err)
+		}
+	}
+}
+
+// cases/pool.md, pool-9: the kills name the pool's flows one by one, and so
+// much as fits into a bounded time.
+func TestCut(t *testing.T) {
+	m := newMemory()
+	r := open(t, m)
+	must(t, r.Apply(t.Context(), rulesOf(redirect.Pool{Proto: "udp", Published: 5300, Target: 53, Members: ports("10.88.0.3:53")})))
+	m.states = "all udp 10.88.0.2:53 (192.0.2.1:5300) <- 192.0.2.9:1 SINGLE:SINGLE\n   id: 7 creatorid: 8\n" +
+		"all udp 10.88.0.3:53 (192.0.2.1:5300) <- 192.0.2.9:2 SINGLE:SINGLE\n   id: 9 creatorid: 8\n" +
+		"all tcp 192.0.2.1:22 <- 192.0.2.9:3 ESTABLISHED:ESTABLISHED\n   id: a creatorid: 8\n"
+	must(t, r.Cut(t.Context(), []redirect.Flow{{Proto: "udp", Published: 5300, Keep: ports("10.88.0.3:53")}}))
+	if !slices.Equal(m.killed, []string{"7"}) {
+		t.Errorf("killed %v", m.killed)
+	}
+	m.calls = nil
+	must(t, r.Cut(t.Context(), nil))
+	if len(m.calls) > 0 {
+		t.Errorf("for nothing: %v", m.calls)
+	}
+}
+
+func TestCheckOnly(t *testing.T) {
+	m := newMemory()
+	m.nat = ""
+	r := open(t, m, func(c *Config) { c.CheckOnly = true })
+	must(t, r.Apply(t.Context(), rulesOf(web("10.88.0.2:80"))))
+	if same, err := r.Audit(t.Context()); !same || err != nil {
+		t.Errorf("%t, %v", same, err)
+	}
+	must(t, errors.Join(r.Cut(t.Context(), []redirect.Flow{{Proto: "udp", Published: 1}}), r.Clear(t.Context())))
+	if len(m.anchors) > 0 || !slices.Contains(m.calls, "pfctl -a satl/rdr -nf -") {
+		t.Errorf("%v, %v", m.anchors, m.calls)
+	}
+	if w := strings.Join(r.Warnings(t.Context(), nil), "; "); !strings.Contains(w, "only checked") || !strings.Contains(w, "nat-anchor") {
+		t.Errorf("%s", w)
+	}
+	r.cfg.Group = "BAD" // what pfctl refuses is an error
+	r.at.group = "BAD"
+	if err := r.Apply(t.Context(), rulesOf()); err == nil || !strings.Contains(err.Error(), "syntax error") {
+		t.Errorf("%v", err)
+	}
+}
+
+// cases/pool.md, pool-4: a call that fails fails the Apply, and the next one
+// writes everything, as nobody knows what the anchors hold.
+func TestAfterAFailureAllIsWritten(t *testing.T) {
+	m := newMemory()
+	r := open(t, m)
+	must(t, r.Apply(t.Context(), rulesOf(web("10.88.0.2:80", "10.88.0.3:80"))))
+	m.fail = func(line string) error {
+		if strings.Contains(line, "-T replace") {
+			return fmt.Errorf("%s: exit status 1", line)
+		}
+		return nil
+	}
+	if err := r.Apply(t.Context(), rulesOf(web("10.88.0.3:80"))); err == nil {
+		t.Error("a failure is swallowed")
+	}
+	m.fail, m.calls = nil, nil
+	must(t, r.Apply(t.Context(), rulesOf(web("10.88.0.3:80"))))
+	if !slices.Contains(m.calls, "pfctl -a satl/rdr -f -") || !slices.Contains(m.calls, "pfctl -a satl/nat -f -") {
+		t.Errorf("%v", m.calls)
 	}
 }

@@ -20,6 +20,9 @@ type Pool struct {
 	HostIP    netip.Addr // unspecified: every address of the host
 	Published uint16
 	Members   []netip.AddrPort // sorted, no duplicates; empty refuses connections
+	// Target is the containers' port, also while there is no member: pf's rule
+	// names it, and its text must not change with who is in.
+	Target uint16
 }
 
 // Key is what makes a pool one: a packet filter holds one rule for it.
@@ -80,7 +83,7 @@ func (r Rules) Normalise() Rules {
 	for _, p := range r.Pools {
 		k := p.Key()
 		was := pools[k]
-		pools[k] = Pool{Proto: k.Proto, HostIP: k.HostIP, Published: k.Published, Members: append(was.Members, p.Members...)}
+		pools[k] = Pool{Proto: k.Proto, HostIP: k.HostIP, Published: k.Published, Members: append(was.Members, p.Members...), Target: cmp.Or(was.Target, p.Target)}
 	}
 	out := Rules{Subnets: slices.Clone(r.Subnets)}
 	for _, p := range pools {
@@ -96,7 +99,7 @@ func (r Rules) Normalise() Rules {
 // Equal compares two normalised sets of rules.
 func (r Rules) Equal(o Rules) bool {
 	return slices.Equal(r.Subnets, o.Subnets) && slices.EqualFunc(r.Pools, o.Pools, func(a, b Pool) bool {
-		return a.Key() == b.Key() && slices.Equal(a.Members, b.Members)
+		return a.Key() == b.Key() && a.Target == b.Target && slices.Equal(a.Members, b.Members)
 	})
 }
 

@@ -65,7 +65,7 @@ func Plan(members []Member, subnets []redirect.Subnet) redirect.Rules {
 	})
 	open := failsOpen(members)
 	owner := make(map[netip.Addr]string)
-	claims := make(map[redirect.Key]map[string][]netip.AddrPort)
+	claims := make(map[redirect.Key]map[string]claim)
 	for _, m := range members {
 		if len(m.Endpoints) == 0 {
 			continue
@@ -78,27 +78,48 @@ func Plan(members []Member, subnets []redirect.Subnet) redirect.Rules {
 		for _, p := range m.Ports {
 			k := redirect.MakeKey(p.Proto, p.HostIP, p.Published)
 			if claims[k] == nil {
-				claims[k] = make(map[string][]netip.AddrPort)
+				claims[k] = make(map[string]claim)
 			}
-			backends := claims[k][m.group()]
+			c := claims[k][m.group()]
+			c.targets = append(c.targets, p.Target)
 			if in {
-				backends = append(backends, netip.AddrPortFrom(addr, p.Target))
+				c.backends = append(c.backends, netip.AddrPortFrom(addr, p.Target))
 			}
-			claims[k][m.group()] = backends
+			claims[k][m.group()] = c
 		}
 	}
 	rules := redirect.Rules{Subnets: subnets}
 	for k, groups := range claims {
 		winner, first := "", true
-		for g, backends := range groups {
-			better := cmp.Or(-compareBool(len(backends) > 0, len(groups[winner]) > 0), cmp.Compare(g, winner))
+		for g, c := range groups {
+			better := cmp.Or(-compareBool(len(c.backends) > 0, len(groups[winner].backends) > 0), cmp.Compare(g, winner))
 			if first || better < 0 {
 				winner, first = g, false
 			}
 		}
-		rules.Pools = append(rules.Pools, redirect.Pool{Proto: k.Proto, HostIP: k.HostIP, Published: k.Published, Members: groups[winner]})
+		rules.Pools = append(rules.Pools, redirect.Pool{Proto: k.Proto, HostIP: k.HostIP, Published: k.Published, Members: groups[winner].backends, Target: mostCommon(groups[winner].targets)})
 	}
 	return rules.Normalise()
+}
+
+// claim is what one group has to do with one published port.
+type claim struct {
+	backends []netip.AddrPort // who gets traffic
+	targets  []uint16         // the container ports of all, serving or not
+}
+
+// mostCommon is the port that most have, the smaller on a tie.
+func mostCommon(ports []uint16) (most uint16) {
+	count := make(map[uint16]int)
+	for _, p := range ports {
+		count[p]++
+	}
+	for p, n := range count {
+		if d := cmp.Or(cmp.Compare(n, count[most]), cmp.Compare(most, p)); most == 0 || d > 0 {
+			most = p
+		}
+	}
+	return most
 }
 
 // fallback tells whether fail-open may send to the member.

@@ -77,7 +77,7 @@ func (c *Config) register(f *pflag.FlagSet) {
 	f.StringVar(&c.Runtime, "runtime", c.Runtime, "`path` or name of the container runtime")
 	f.StringVar(&c.NetworkName, "network-name", c.NetworkName, "`name` of the default network and of its bridge, at most 15 characters")
 	f.StringVar(&c.NetworkPool, "network-pool", c.NetworkPool, "`CIDR` that networks get their addresses from")
-	f.StringVar(&c.Redirect, "redirect", c.Redirect, "how published ports are redirected: `pf|nft|off`")
+	f.StringVar(&c.Redirect, "redirect", c.Redirect, "how published ports are redirected: `pf|nft|off`; pf-check only has pfctl check the rules and loads none")
 	f.StringVar(&c.MetricsAddr, "metrics-addr", c.MetricsAddr, "`host:port` to serve Prometheus metrics on (default: off)")
 	f.StringVar(&c.DashboardAddr, "dashboard-addr", c.DashboardAddr, "`host:port` to serve a read-only page of services and health on (default: off)")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
@@ -160,11 +160,11 @@ func (c Config) check() error {
 		return bad("network-pool", c.NetworkPool, "must be an IPv4 network such as 10.88.0.0/16, from /8 to /28")
 	}
 	switch c.Redirect {
-	case "pf", "nft", "off":
+	case "pf", pfCheck, "nft", "off":
 	default:
-		return bad("redirect", c.Redirect, "must be pf, nft or off")
+		return bad("redirect", c.Redirect, "must be pf, pf-check, nft or off")
 	}
-	if want := defaults(runtime.GOOS).Redirect; c.Redirect != "off" && c.Redirect != want {
+	if want := defaults(runtime.GOOS).Redirect; c.Redirect != "off" && c.Redirect != want && c.Redirect != want+"-check" {
 		return bad("redirect", c.Redirect, "is not of this platform: use "+want+" or off")
 	}
 	addrs := []struct {

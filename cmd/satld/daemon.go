@@ -110,6 +110,9 @@ func daemon(ctx context.Context, cfg Config) (err error) {
 	lower.Go(func() error { return table.Run(lowerCtx) })
 	lower.Go(func() error { return names.Run(lowerCtx) })
 	lower.Go(func() error { return networks.Run(lowerCtx) })
+	if r, ok := n.redirect.(interface{ Run(context.Context) error }); ok {
+		lower.Go(func() error { return r.Run(lowerCtx) })
+	}
 
 	upper, upperCtx := errgroup.WithContext(ctx)
 	upper.Go(func() error { // a failure below stops the daemon

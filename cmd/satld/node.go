@@ -54,7 +54,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.images, err = image.Open(image.Config{StateDir: cfg.StateDir, Logger: log}); err != nil {
 		return err
 	}
-	if n.redirect, err = newRedirector(ctx, cfg, n.networks.Mark(), log); err != nil {
+	if n.redirect, err = newRedirector(ctx, cfg, n.networks, log); err != nil {
 		return err
 	}
 	if n.runtime, err = jail.Open(ctx, jail.Config{StateDir: cfg.StateDir, RuntimePath: cfg.Runtime, Logger: log}); err != nil {
@@ -92,21 +92,22 @@ func (n *node) trafficStatus(table *traffic.Table) string {
 }
 
 // hostWarnings are what of the host's own configuration is in the way, as far
-// as the redirector can tell.
+// as the networks and the redirector can tell.
 func (n *node) hostWarnings() []string {
+	ctx, cancel := context.WithTimeout(context.Background(), warningsBound)
+	defer cancel()
+	out := n.networks.Warnings(ctx)
 	r, ok := n.redirect.(interface {
 		Warnings(ctx context.Context, bridges []string) []string
 	})
 	if !ok {
-		return nil
+		return out
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), warningsBound)
-	defer cancel()
 	var bridges []string
 	for _, s := range subnets(n.networks) {
 		bridges = append(bridges, s.Bridge)
 	}
-	return r.Warnings(ctx, bridges)
+	return append(out, r.Warnings(ctx, bridges)...)
 }
 
 // warningsBound is how long `info` waits for the packet filter.

@@ -4,9 +4,25 @@ package main
 
 import (
 	"context"
+	"log/slog"
 
+	"satld/network"
+	"satld/nft"
 	"satld/redirect"
+	"satld/traffic"
 )
+
+// newRedirector makes the writer of the packet filter. What it writes is named
+// by the state directory's mark, so that several daemons of a host never meet.
+func newRedirector(ctx context.Context, cfg Config, networks *network.Manager, log *slog.Logger) (traffic.Redirector, error) {
+	switch cfg.Redirect {
+	case "off":
+		return redirectOff{}, nil
+	case "pf", pfCheck:
+		return newPF(ctx, cfg, networks, log)
+	}
+	return nft.New(nft.Config{Table: "satl_" + networks.Mark(), Logger: log})
+}
 
 // redirectOff writes nothing: ports are published and tasks routed by
 // somebody else (--redirect off).

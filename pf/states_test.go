@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package pf
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"satld/redirect"
+)
+
+// The listing is what FreeBSD 14 printed of flows made for it.
+func TestStates(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "states.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := parseStates(string(text))
+	var ids []string
+	for _, s := range states {
+		ids = append(ids, s.id)
+	}
+	if got := strings.Join(ids, " "); got != "01 03 04 05 06 08" {
+		t.Fatalf("%+v", states)
+	}
+	if s := states[0]; s.proto != "udp" || s.backend.String() != "10.89.0.2:5300" || s.dialled.String() != "10.89.0.1:5300" || s.halfOpen {
+		t.Errorf("%+v", s)
+	}
+	h := hostView{subnets: []redirect.Subnet{{Prefix: netip.MustParsePrefix("10.89.0.0/24")}},
+		local: map[netip.Addr]bool{netip.MustParseAddr("10.89.0.1"): true, netip.MustParseAddr("192.0.2.1"): true}}
+	udp := redirect.Flow{Proto: "udp", Published: 5300}
+	tcp := redirect.Flow{Proto: "tcp", Published: 8080}
+	gone := redirect.Flow{Proto: "tcp", Published: 8080, Backend: ports("10.89.0.2:80")[0], All: true}
+	for i, c := range []struct {
+		flow redirect.Flow
+		keep string
+		want string
+	}{
+		{udp, "", "01 06"}, // 06 was not redirected yet, 08 only passes through
+		{udp, "10.89.0.2:5300", "06"},
+		{tcp, "", "04"}, // the established one stays (pool-2)
+		{tcp, "10.89.0.2:80", ""},
+		{gone, "", "03 04"},
+		{redirect.Flow{Proto: "tcp", Published: 8080, Backend: ports("10.89.0.3:80")[0], All: true}, "", ""},
+		{redirect.Flow{Proto: "tcp", HostIP: netip.MustParseAddr("192.0.2.1"), Published: 8080}, "", "04"},
+		{redirect.Flow{Proto: "tcp", HostIP: netip.MustParseAddr("192.0.2.2"), Published: 8080}, "", ""},
+		{redirect.Flow{Proto: "tcp", Published: 22}, "", ""}, // the operator's own (pool-9)
+		{redirect.Flow{Proto: "tcp", Published: 22, All: true}, "", ""},
+	} {
+		if c.keep != "" {
+			c.flow.Keep = ports(c.keep)
+		}
+		if got := strings.Join(kills(states, []redirect.Flow{c.flow}, h), " "); got != c.want {
+			t.Errorf("row %d: %s, want %s", i, got, c.want)
+		}
+	}
+}
+
+func FuzzParseStates(f *testing.F) {
+	f.Add("all udp 10.89.0.2:5300 (10.89.0.1:5300) <- 10.89.0.4:4445 A:B\n   id: 1 creatorid: 2\n")
+	f.Add("all udp a b <- c\n <-\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, s := range parseStates(text) {
+			if s.id == "" || !s.backend.IsValid() || !s.dialled.IsValid() {
+				t.Errorf("%+v", s)
+			}
+		}
+		missingHooks(text, text)
+		skips(text, "lo0")
+		leftovers(text, redirect.Rules{})
+	})
+}
