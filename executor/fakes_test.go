@@ -346,6 +346,7 @@ type fakeLeader struct {
 	may     bool
 	err     error
 	hangs   bool
+	takes   time.Duration // to answer
 	asked   []time.Time
 	reports map[string][]byte
 }
@@ -359,6 +360,7 @@ func (f *fakeLeader) MayReplace(ctx context.Context, _ string) (bool, error) {
 		<-ctx.Done()
 		return false, ctx.Err()
 	}
+	time.Sleep(f.takes)
 	return may, err
 }
 

@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -306,6 +307,53 @@ func TestWhatTheAgentReports(t *testing.T) {
 		b.leader.set(true, nil)
 		if err := do(); err != nil || task.Status.State != api.TaskStateFailed || !strings.HasPrefix(task.Status.Err, "unhealthy") {
 			t.Errorf("replaced: %v %+v", err, task.Status)
+		}
+	})
+}
+
+// A turn that comes when the task passes again is not taken.
+func TestTurnThatComesTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(b *bench) { b.leader = &fakeLeader{may: true, takes: 1500 * time.Millisecond} })
+		defer b.close()
+		bad := switched(b)
+		_, c := running(t, b, everySecond(2), inTurn)
+		bad.Store(true)
+		said(t, c)
+		bad.Store(false) // it passes within the second, while the leader thinks
+		if said(t, c) != "" {
+			t.Error("not back in traffic")
+		}
+		time.Sleep(10 * time.Second)
+		if !b.traffic.serving(taskContainerID("task1")) || b.j.at("kill 15") >= 0 || b.leader.times() != 1 {
+			t.Errorf("asked %d times: %q", b.leader.times(), b.j.all())
+		}
+	})
+}
+
+// A Wait that the agent left behind says nothing of a task that is shut down.
+func TestForgottenWaitSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		b.rt.ignoreTerm = true // so that it ends with 137
+		_, c := running(t, b, nil, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { left <- c.Wait(ctx) }()
+		synctest.Wait()
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		select {
+		case err := <-left:
+			t.Errorf("it says %v", err)
+		default:
+		}
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("it says %v", err)
 		}
 	})
 }
