@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 )
 
-// zfsOff is the value of Config.ZFSRoot for plain copies on any file system.
-const zfsOff = "off"
+// ZFSOff is the value of Config.ZFSRoot for plain copies on any file system.
+const ZFSOff = "off"
 
 // newJailRoots is how a FreeBSD host makes roots: clones of ZFS datasets below
 // zfsRoot, or where that is empty below the dataset that is mounted at the
 // state directory, if one is; and full copies otherwise.
 func newJailRoots(s *Store, zfsRoot string, run runner) (rootMaker, error) {
-	if zfsRoot == zfsOff {
+	if zfsRoot == ZFSOff {
 		return copier{}, nil
 	}
 	ctx := context.Background()

@@ -14,11 +14,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
+
+	"satld/image"
+	"satld/platform"
 )
 
 // Config is what satld is told by its flags and its file; flags win. Each
@@ -34,8 +36,10 @@ type Config struct {
 	Redirect      string `toml:"redirect"`
 	MetricsAddr   string `toml:"metrics_addr"`
 	DashboardAddr string `toml:"dashboard_addr"`
+	ZFSRoot       string `toml:"zfs_root"`
 	LogLevel      string `toml:"log_level"`
 	LogFormat     string `toml:"log_format"`
+	LogOutput     string `toml:"log_output"`
 
 	// ForceNewCluster is for one start only, so it is a flag and no key.
 	ForceNewCluster bool `toml:"-"`
@@ -53,12 +57,21 @@ func defaults(goos string) Config {
 		Redirect:    "nft",
 		LogLevel:    "info",
 		LogFormat:   "text",
+		LogOutput:   outputStderr,
 	}
 	if goos == "freebsd" {
-		c.StateDir, c.Runtime, c.Redirect = "/var/db/satl", "ocijail", "pf"
+		c.StateDir, c.Runtime, c.Redirect, c.LogOutput = "/var/db/satl", "ocijail", "pf", outputSyslog
 	}
 	return c
 }
+
+// Where the log goes, and the socket of the host's syslogd by platform.
+const (
+	outputStderr = "stderr"
+	outputSyslog = "syslog"
+)
+
+var syslogSocket = map[string]string{"freebsd": "/var/run/log", "linux": "/dev/log"}[platform.OS]
 
 // defaultConfigFile is read when no --config is given and it exists.
 func defaultConfigFile(goos string) string {
@@ -80,9 +93,11 @@ func (c *Config) register(f *pflag.FlagSet) {
 	f.StringVar(&c.Redirect, "redirect", c.Redirect, "how published ports are redirected: `pf|nft|off`; pf-check only has pfctl check the rules and loads none")
 	f.StringVar(&c.MetricsAddr, "metrics-addr", c.MetricsAddr, "`host:port` to serve Prometheus metrics on (default: off)")
 	f.StringVar(&c.DashboardAddr, "dashboard-addr", c.DashboardAddr, "`host:port` to serve a read-only page of services and health on (default: off)")
+	f.StringVar(&c.ZFSRoot, "zfs-root", c.ZFSRoot, "`dataset` for images and roots, or off for plain copies (FreeBSD; default: the one mounted at --state-dir)")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
 	f.BoolVar(&c.ForceNewCluster, "force-new-cluster", false, "make a cluster of this node alone out of its last good state (no key of the file)")
 	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "`format`: text or json")
+	f.StringVar(&c.LogOutput, "log-output", c.LogOutput, "`where` the log goes: stderr or syslog")
 }
 
 // load reads flags and file into a Config and checks it.
@@ -164,7 +179,7 @@ func (c Config) check() error {
 	default:
 		return bad("redirect", c.Redirect, "must be pf, pf-check, nft or off")
 	}
-	if want := defaults(runtime.GOOS).Redirect; c.Redirect != "off" && c.Redirect != want && c.Redirect != want+"-check" {
+	if want := defaults(platform.OS).Redirect; c.Redirect != "off" && c.Redirect != want && c.Redirect != want+"-check" {
 		return bad("redirect", c.Redirect, "is not of this platform: use "+want+" or off")
 	}
 	addrs := []struct {
@@ -189,6 +204,18 @@ func (c Config) check() error {
 	}
 	if c.LogFormat != "text" && c.LogFormat != "json" {
 		return bad("log-format", c.LogFormat, "must be text or json")
+	}
+	if c.LogOutput != outputStderr && c.LogOutput != outputSyslog {
+		return bad("log-output", c.LogOutput, "must be stderr or syslog")
+	}
+	if c.ZFSRoot == "" {
+		return nil
+	}
+	if platform.OS != "freebsd" {
+		return bad("zfs-root", c.ZFSRoot, "is for FreeBSD: roots are overlay mounts here")
+	}
+	if err := image.CheckDataset(c.ZFSRoot); err != nil && c.ZFSRoot != image.ZFSOff {
+		return bad("zfs-root", c.ZFSRoot, "must be the name of a dataset, such as zroot/satl, or off")
 	}
 	return nil
 }

@@ -32,12 +32,9 @@ import (
 )
 
 // daemon runs satld until ctx ends. Tasks, pools and NAT are left in place,
-// so that a stop or an upgrade is not noticed by clients.
-func daemon(ctx context.Context, cfg Config) (err error) {
-	log, err := newLogger(os.Stderr, cfg.LogLevel, cfg.LogFormat)
-	if err != nil {
-		return err
-	}
+// so that a stop or an upgrade is not noticed by clients. reloads acts on
+// SIGHUP until its context ends.
+func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(context.Context) error) (err error) {
 	slog.SetDefault(log)
 	begun := time.Now()
 	if err := free(cfg); err != nil {
@@ -123,6 +120,7 @@ func daemon(ctx context.Context, cfg Config) (err error) {
 			return nil
 		}
 	})
+	upper.Go(func() error { return reloads(upperCtx) })
 	upper.Go(func() error { return member.Run(upperCtx) })
 	upper.Go(func() error { return server.Run(upperCtx) })
 	upper.Go(func() error { return server.Serve(upperCtx, cfg.Socket, 0o660, "") })

@@ -11,12 +11,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 
 	"github.com/spf13/pflag"
 
 	"satld/jail"
+	"satld/platform"
 )
 
 // version is set by the build (-ldflags -X main.version=...).
@@ -44,13 +44,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 			defer stop()
 			return exitOf(jail.ShimMain(ctx, args[1:]), stderr)
 		case "validate":
-			_, err := load(runtime.GOOS, args[1:])
+			_, err := load(platform.OS, args[1:])
 			if err == nil {
 				fmt.Fprintln(stdout, "configuration is valid")
 			}
 			return exitOf(err, stderr)
 		case "cleanup":
-			cfg, err := load(runtime.GOOS, args[1:])
+			cfg, err := load(platform.OS, args[1:])
 			if err == nil {
 				err = cleanup(context.Background(), cfg)
 			}
@@ -63,14 +63,26 @@ func run(args []string, stdout, stderr io.Writer) int {
 			return exitStopped
 		}
 	}
-	cfg, err := load(runtime.GOOS, args)
+	read := func() (Config, error) { return load(platform.OS, args) }
+	cfg, err := read()
 	if err != nil {
 		return exitOf(err, stderr)
 	}
+	hup := make(chan os.Signal, 1) // from here on SIGHUP does not end the daemon
+	signal.Notify(hup, syscall.SIGHUP)
 	// SIGTERM stops the daemon and leaves every task running.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	return exitOf(daemon(ctx, cfg), stderr)
+	log, err := openLogs(cfg, os.Stderr)
+	if err != nil {
+		return exitOf(err, stderr)
+	}
+	defer log.flush()
+	err = daemon(ctx, cfg, log.Logger, func(ctx context.Context) error { return reloads(ctx, hup, cfg, read, log) })
+	if err != nil && cfg.LogOutput == outputSyslog {
+		log.Error("satld ends", "err", err) // nobody may read its stderr
+	}
+	return exitOf(err, stderr)
 }
 
 // exitOf says an error in one line and returns its exit code.
@@ -102,12 +114,14 @@ A fresh daemon is a cluster of one: there is nothing to initialise.
 
 Flags (each is also a key of the configuration file, with _ for -; flags win):
 `)
-	c := defaults(runtime.GOOS)
+	c := defaults(platform.OS)
 	flags := pflag.NewFlagSet("satld", pflag.ContinueOnError)
-	flags.String("config", defaultConfigFile(runtime.GOOS), "`file` to read, in TOML")
+	flags.String("config", defaultConfigFile(platform.OS), "`file` to read, in TOML")
 	c.register(flags)
 	fmt.Fprint(w, flags.FlagUsages())
 	fmt.Fprint(w, `
+SIGTERM stops it and leaves every task running; SIGHUP reads the configuration
+file again and takes up its log level.
 Exit status: 0 stopped, 1 failed, 2 wrong usage.
 Example:
   satld --socket /tmp/satl.sock --state-dir /tmp/satl --network-pool 10.99.0.0/16

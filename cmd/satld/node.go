@@ -51,7 +51,7 @@ func (n *node) open(ctx context.Context) (err error) {
 	if n.networks, err = network.Open(ctx, network.Config{StateDir: cfg.StateDir, Name: cfg.NetworkName, Pool: pool, Logger: log}); err != nil {
 		return err
 	}
-	if n.images, err = image.Open(image.Config{StateDir: cfg.StateDir, Logger: log}); err != nil {
+	if n.images, err = image.Open(image.Config{StateDir: cfg.StateDir, ZFSRoot: cfg.ZFSRoot, Logger: log}); err != nil {
 		return err
 	}
 	if n.redirect, err = newRedirector(ctx, cfg, n.networks, log); err != nil {
