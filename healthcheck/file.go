@@ -48,29 +48,17 @@ type FileProbe struct {
 // Attempt implements Probe. A file that says healthy, not too long ago, passes.
 func (p *FileProbe) Attempt(ctx context.Context, timeout time.Duration) Result {
 	r := Result{Start: time.Now(), ExitCode: 1}
-	for reads := 1; ; reads++ {
-		r.Word, r.Output = p.look()
-		if r.Word != wordMalformed || reads == statusReads || !pause(ctx, statusReread) {
-			break
-		}
-	}
+	word, problem := ReadStatus(ctx, p.root, p.path)
 	r.End = time.Now()
-	switch {
+	switch r.Word = word; {
 	case r.End.Sub(r.Start) > timeout:
 		r.ExitCode, r.Word, r.Output = -1, "timed_out", fmt.Sprintf("Health check exceeded timeout (%v): read the status file", timeout)
-	case r.Word == wordHealthy:
-		r.ExitCode = 0
+	case problem == "":
+		r.ExitCode, r.Output = 0, "the status file says healthy"
+	default:
+		r.Output = "status file: " + problem
 	}
 	return r
-}
-
-// look reads the file once.
-func (p *FileProbe) look() (word, text string) {
-	word, problem := ReadStatus(p.root, p.path, time.Now())
-	if problem == "" {
-		return word, "the status file says healthy"
-	}
-	return word, "status file: " + problem
 }
 
 // The words of a status file in Evidence.ProbeSequence.
@@ -84,10 +72,20 @@ const (
 	wordFailed    = "failed"
 )
 
-// ReadStatus reads a status file below root once and judges it as of now.
-// problem is "" where it passes, else the rule that failed; neither it nor
-// word quotes anything of the file.
-func ReadStatus(root, name string, now time.Time) (word, problem string) {
+// ReadStatus reads a status file below root and judges it as of now. problem is
+// "" where it passes, else the rule that failed; neither it nor word quotes
+// anything of the file. One that makes no sense is read again, a few times.
+func ReadStatus(ctx context.Context, root, name string) (word, problem string) {
+	for reads := 1; ; reads++ {
+		word, problem = readStatus(root, name, time.Now())
+		if word != wordMalformed || reads == statusReads || !pause(ctx, statusReread) {
+			return word, problem
+		}
+	}
+}
+
+// readStatus reads a status file once.
+func readStatus(root, name string, now time.Time) (word, problem string) {
 	file, err := openIn(root, name)
 	if err == nil {
 		defer file.Close()
