@@ -176,6 +176,9 @@ func (l *labelled) set(name, label, value string) (problem string) {
 		}
 		l.startLimit = limit
 	case labelProfile:
+		if value == "false" { // what YAML makes of an off without quotes
+			value = Off.String()
+		}
 		i := slices.Index(profiles, value)
 		if i < 0 {
 			return "must be one of " + strings.Join(profiles, ", ") + not(value)

@@ -197,6 +197,7 @@ func TestOff(t *testing.T) {
 		warning bool
 	}{
 		{"profile=off", nil, false},
+		{"profile=false", nil, false},
 		{"profile=off", &container.HealthConfig{Test: []string{"NONE"}}, false},
 		{"profile=off http=/x", nil, true},
 		{"profile=off file=/x first=9s", nil, true},
