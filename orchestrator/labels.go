@@ -30,14 +30,15 @@ const (
 	// LabelExhausted says, on the last task of a slot, that its restart budget
 	// is exhausted, in words for people: "3 attempts in 1m".
 	LabelExhausted = "satl.restart.exhausted"
-	// LabelRollout marks a task that a rollout made, and the restarts of it:
-	// the rollout's begin (UpdateStatus.StartedAt).
+	// LabelRollout marks a task that a rollout made, and the restarts of it. It
+	// names the rollout by its begin (UpdateStatus.StartedAt) and the spec
+	// version that it goes to: "2006-01-02T15:04:05Z/42".
 	LabelRollout = "satl.rollout"
 	// LabelProven is on a task of a rollout that ran for max(Monitor, Delay),
 	// and on the restarts of it: when that was seen.
 	LabelProven = "satl.rollout.proven"
 	// LabelFailed is on a task that failed as part of a rollout, and on the
-	// restarts of it: that rollout's begin.
+	// restarts of it: the rollout's name.
 	LabelFailed = "satl.rollout.failed"
 	// LabelReason is why a task that did not end counts as failed.
 	LabelReason = "satl.rollout.reason"

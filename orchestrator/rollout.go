@@ -3,6 +3,7 @@
 package orchestrator
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/moby/swarmkit/v2/api"
@@ -13,7 +14,7 @@ import (
 // itself says.
 type rollout struct {
 	config rolloutConfig
-	id     string // names it on tasks: its begin
+	id     string // names it on tasks: its begin and the spec version it goes to
 	active bool   // under way
 	paused bool   // until the next update
 	back   bool   // it is a rollback
@@ -33,6 +34,9 @@ func rolloutOf(s *api.Service) rollout {
 	if u := s.UpdateStatus; u != nil {
 		if u.StartedAt != nil {
 			r.id = formatTime(timeOf(u.StartedAt))
+			if s.SpecVersion != nil {
+				r.id = fmt.Sprintf("%s/%d", r.id, s.SpecVersion.Index)
+			}
 		}
 		switch u.State {
 		case api.UpdateStatus_UPDATING:

@@ -35,6 +35,19 @@ func (p *progress) inFlight() bool {
 	return p.clean != nil && p.failure == nil && (len(p.stale) > 0 || unproven(p.clean))
 }
 
+// disrupted tells whether a rollout, this one or one that it replaced, took the
+// slot down, and nothing has proved itself there since. A failure of this
+// rollout is past that.
+func (p *progress) disrupted(s *situation) bool {
+	if p.failure != nil || best(p.stale) >= fitRunning {
+		return false
+	}
+	if p.clean != nil {
+		return unproven(p.clean)
+	}
+	return p.waits(s) && (slices.ContainsFunc(p.stale, unproven) || len(p.stale) == 0 && unproven(p.last()))
+}
+
 func (s *situation) progress() (out []*progress) {
 	for _, sl := range s.slots {
 		if !s.scope(sl) {
@@ -226,8 +239,18 @@ func describe(t *api.Task) string {
 }
 
 // advance notes who has proved itself, and stops the old tasks of slots where
-// that is due.
+// that is due. Tasks that serve are stopped without proof in no more slots at a
+// time than the parallelism allows, whichever rollout took the others down.
 func (s *situation) advance(slots []*progress) (out []Change) {
+	room := len(slots)
+	if limit := s.roll.config.parallelism; limit > 0 {
+		room = limit
+		for _, p := range slots {
+			if p.disrupted(s) {
+				room--
+			}
+		}
+	}
 	for _, p := range slots {
 		for _, t := range p.surplus { // never made by us: two of one spec in a slot
 			out = append(out, Change{Why: "slot has two tasks", Update: []*api.Task{stop(t, s.now)}, Unchanged: []*api.Task{p.clean}})
@@ -242,16 +265,21 @@ func (s *situation) advance(slots []*progress) (out []Change) {
 			setLabel(t, LabelProven, formatTime(s.now))
 			change = Change{Why: "task has proved itself", Update: []*api.Task{t}}
 		}
+		costs := unproven(p.clean) && best(p.stale) >= fitRunning
 		for _, t := range p.stale {
-			if proved || s.yields(p.clean, t) {
+			if proved || s.yields(p.clean, t) && (!costs || room > 0) {
 				change.Why = "old task makes way"
 				change.Update = append(change.Update, stop(t, s.now))
 				change.Unchanged = []*api.Task{p.clean}
 			}
 		}
-		if len(change.Update) > 0 {
-			out = append(out, change)
+		if len(change.Update) == 0 {
+			continue
 		}
+		if costs && !proved {
+			room--
+		}
+		out = append(out, change)
 	}
 	return out
 }
@@ -305,23 +333,26 @@ func couldHold(n *api.Node, t *api.Task) bool {
 }
 
 // take begins with more slots, those that serve least first, as far as the
-// parallelism allows.
+// parallelism allows. Slots that a rollout took down already, one that this one
+// replaced or that it rolls back, are not kept waiting.
 func (s *situation) take(slots []*progress) (out []Change) {
-	var waiting []*progress
+	var now, waiting []*progress
 	inFlight := 0
 	for _, p := range slots {
 		switch {
 		case p.inFlight():
 			inFlight++
+		case p.waits(s) && p.disrupted(s):
+			now = append(now, p)
 		case p.waits(s):
 			waiting = append(waiting, p)
 		}
 	}
 	slices.SortStableFunc(waiting, func(a, b *progress) int { return cmp.Compare(best(a.stale), best(b.stale)) })
 	if limit := s.roll.config.parallelism; limit > 0 {
-		waiting = waiting[:min(len(waiting), max(limit-inFlight, 0))]
+		waiting = waiting[:min(len(waiting), max(limit-inFlight-len(now), 0))]
 	}
-	for _, p := range waiting {
+	for _, p := range append(now, waiting...) {
 		t := s.newTask(p.key, !s.roll.config.startFirst || len(p.stale) == 0)
 		setLabel(t, LabelRollout, s.roll.id)
 		out = append(out, Change{Why: "slot is rolled", Create: []*api.Task{t}, Unchanged: p.tasks})

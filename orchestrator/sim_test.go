@@ -180,20 +180,11 @@ func simulate(t *testing.T, nodes int, run func(s *sim)) {
 			return nil
 		})
 		ctx, cancel := context.WithCancel(context.Background())
-		sched := scheduler.New(s.store)
-		s.parts.Go(func() { sched.Run(ctx) })
-		reaper := taskreaper.New(s.store)
-		s.parts.Go(func() { reaper.Run(ctx) })
-		enforcer := constraintenforcer.New(s.store)
-		s.parts.Go(enforcer.Run)
 		s.parts.Go(func() { s.allocate(ctx) })
 		s.parts.Go(func() { s.agents(ctx) })
 		s.startOrchestrator()
 		defer func() {
 			s.stopOrchestrator()
-			sched.Stop()
-			reaper.Stop()
-			enforcer.Stop()
 			cancel()
 			s.parts.Wait()
 			time.Sleep(time.Second) // writes of unknown outcome
@@ -223,18 +214,24 @@ func simLogger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// startOrchestrator begins the term of a new leader.
+// startOrchestrator begins the term of a new leader, with all its parts.
 func (s *sim) startOrchestrator() {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
+	var parts sync.WaitGroup
+	sched := scheduler.New(s.store)
+	parts.Go(func() { sched.Run(ctx) })
+	reaper := taskreaper.New(s.store)
+	parts.Go(func() { reaper.Run(ctx) })
+	enforcer := constraintenforcer.New(s.store)
+	parts.Go(enforcer.Run)
 	o := New(s.store, simLogger())
-	go func() {
-		defer close(done)
-		o.Run(ctx)
-	}()
+	parts.Go(func() { o.Run(ctx) })
 	s.stopOrchestrator = sync.OnceFunc(func() {
 		cancel()
-		<-done
+		sched.Stop()
+		reaper.Stop()
+		enforcer.Stop()
+		parts.Wait()
 	})
 }
 
@@ -612,4 +609,14 @@ func (s *sim) fail(x *api.Task) {
 		}
 		return store.UpdateTask(tx, t)
 	})
+}
+
+func (s *sim) view() (v View) {
+	s.t.Helper()
+	var err error
+	s.store.View(func(tx store.ReadTx) { v, err = viewOf(tx, "web") })
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return v
 }

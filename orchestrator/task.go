@@ -117,19 +117,27 @@ func stopBound(t *api.Task) time.Duration {
 	return grace + stopSlack
 }
 
-// fitness orders tasks from not started to serving.
+// Fitness of a task, from dead to serving.
+const (
+	fitEnded = iota
+	fitPending
+	fitStarting
+	fitRunning // but withdrawn
+	fitServing
+)
+
 func fitness(t *api.Task) int {
 	switch {
 	case ended(t):
-		return 0
+		return fitEnded
 	case t.Status.State < api.TaskStateStarting:
-		return 1
+		return fitPending
 	case t.Status.State == api.TaskStateStarting:
-		return 2
+		return fitStarting
 	case withdrawn(t):
-		return 3
+		return fitRunning
 	}
-	return 4
+	return fitServing
 }
 
 // stop is a task as it is once it was told to stop.

@@ -25,11 +25,12 @@ type watcher struct {
 	runs    map[string]time.Time // since when tasks are RUNNING
 	created map[slotKey][]string // IDs of all tasks ever, by slot
 	minimum int                  // the fewest serving tasks since it was reset
+	unfit   map[string]time.Time // when nodes were last seen as not to run the service
 	oddity  []string
 }
 
 func newWatcher(s *sim) *watcher {
-	return &watcher{s: s, down: map[slotKey]uint64{}, runs: map[string]time.Time{}, created: map[slotKey][]string{}, minimum: 1 << 30}
+	return &watcher{s: s, down: map[slotKey]uint64{}, runs: map[string]time.Time{}, created: map[slotKey][]string{}, unfit: map[string]time.Time{}, minimum: 1 << 30}
 }
 
 // reset starts counting the fewest serving tasks anew.
@@ -63,7 +64,7 @@ func (w *watcher) total() (n int) {
 
 func (w *watcher) odd(format string, args ...any) {
 	if len(w.oddity) < 5 {
-		w.oddity = append(w.oddity, fmt.Sprintf(format, args...))
+		w.oddity = append(w.oddity, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...)+"\nat a time when "+w.s.dump())
 	}
 }
 
@@ -86,6 +87,11 @@ func (w *watcher) check() {
 	}
 	now := time.Now()
 	sit := newSituation(View{Service: svc, Tasks: list, Nodes: nodes}, now)
+	for id, n := range nodes {
+		if !sit.eligible(n) {
+			w.unfit[id] = now
+		}
+	}
 	serving := 0
 	after := make(map[string]*api.Task, len(list))
 	fresh := map[slotKey][]*api.Task{}
@@ -111,6 +117,9 @@ func (w *watcher) check() {
 			}
 		}
 		w.stops(sit, sl)
+		if failure(sl, sit.roll.id) != nil || !sit.scope(sl) {
+			delete(w.down, sl.key) // it failed, or is to go
+		}
 		if len(fresh[sl.key]) > 1 {
 			w.odd("slot %v got %d tasks in one commit", sl.key, len(fresh[sl.key]))
 		}
@@ -150,12 +159,15 @@ func (w *watcher) stops(s *situation, sl *slot) {
 		if old.Status.State != api.TaskStateRunning || s.lost(t) || !s.scope(sl) || ended(t) {
 			continue
 		}
+		if at, ok := w.unfit[t.NodeID]; ok && s.now.Sub(at) < time.Second {
+			continue // it was decided while the node was out
+		}
 		// A rollout did it.
 		proof := false
 		prepared := false
 		for _, o := range sl.live() {
 			ran := w.runs[o.ID]
-			proof = proof || o.Status.State == api.TaskStateRunning && !ran.IsZero() && s.now.Sub(ran) >= s.roll.config.window
+			proof = proof || o.Status.State == api.TaskStateRunning && !ran.IsZero() && s.now.Sub(ran)+w.s.prop.later >= s.roll.config.window // a report may be late
 			prepared = prepared || o.Status.State >= api.TaskStateReady && !ended(o) || strings.HasPrefix(o.Status.Err, "no suitable node")
 		}
 		switch {
