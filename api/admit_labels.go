@@ -11,6 +11,7 @@ import (
 
 	"github.com/docker/docker/api/types/swarm"
 
+	"satld/apps"
 	"satld/healthcheck"
 )
 
@@ -23,7 +24,7 @@ const jailPrefix = "satl.jail."
 
 // ownPrefixes begin our labels; what begins with one and is not known is a
 // mistake.
-var ownPrefixes = []string{healthcheck.LabelPrefix, "satl.traffic.", "satl.dns.", jailPrefix}
+var ownPrefixes = []string{healthcheck.LabelPrefix, apps.LabelPrefix, "satl.traffic.", "satl.dns.", jailPrefix}
 
 // serviceLabels are those of services, each with what says what is wrong with
 // a value ("must be ..."), "" when nothing is. Those of containers are
@@ -63,6 +64,12 @@ func checkParallelism(value string) string {
 // of its containers, whose values are checked with what they are about.
 func admitServiceLabels(spec *swarm.ServiceSpec) error {
 	for _, name := range ownLabels(spec.Labels) {
+		if strings.HasPrefix(name, apps.LabelPrefix) {
+			if err := admitAppLabel(name, spec.Labels[name]); err != nil {
+				return err
+			}
+			continue
+		}
 		check, ok := serviceLabels[name]
 		switch {
 		case !ok && isContainerLabel(name):
@@ -75,6 +82,12 @@ func admitServiceLabels(spec *swarm.ServiceSpec) error {
 		}
 	}
 	for _, name := range ownLabels(spec.TaskTemplate.ContainerSpec.Labels) {
+		if strings.HasPrefix(name, apps.LabelPrefix) {
+			if err := admitAppLabel(name, spec.TaskTemplate.ContainerSpec.Labels[name]); err != nil {
+				return err
+			}
+			continue
+		}
 		switch _, ofService := serviceLabels[name]; {
 		case ofService:
 			return errInvalid("label %s is a service label, not a container label", name)
@@ -83,6 +96,15 @@ func admitServiceLabels(spec *swarm.ServiceSpec) error {
 		case strings.HasPrefix(name, jailPrefix):
 			return errNotSupported("label %s is not supported yet", name)
 		}
+	}
+	return nil
+}
+
+// admitAppLabel checks a label of an application, which may stand on its
+// services and on its containers.
+func admitAppLabel(name, value string) error {
+	if wrong := apps.CheckLabel(name, value); wrong != "" {
+		return errInvalid("label %s %s, not %q", name, wrong, value)
 	}
 	return nil
 }

@@ -136,6 +136,9 @@ func TestAdmitRefuses(t *testing.T) {
 		{inContainer(`"Labels":{"satl.health.replace-parallelism":"1"}`), 400, "is a service label"},
 		{inService(`"Labels":{"satl.dns.not-ready":"yes"}`), 400, "must be true or false"},
 		{inService(`"Labels":{"satl.dns.nonsense":"1"}`), 400, "unknown label"},
+		{inService(`"Labels":{"satl.app.health":"yes"}`), 400, "label satl.app.health must be true or false"},
+		{inService(`"Labels":{"satl.app.nonsense":"1"}`), 400, "label satl.app.nonsense is unknown"},
+		{inContainer(`"Labels":{"satl.app.health.file":"health"}`), 400, "label satl.app.health.file must start with /"},
 	} {
 		_, err := admit(specOf(t, c.spec))
 		if err == nil {
@@ -174,6 +177,8 @@ func TestAdmitAccepts(t *testing.T) {
 		inService(`"Labels":{"satl.dns.not-ready":"true"}`),
 		inService(`"Labels":{"satl.traffic.drain":"5s","satl.traffic.fail-open":"true","satl.health.replace-parallelism":"2"}`),
 		inService(`"Labels":{"satl.traffic.drain":"0"}`),
+		inService(`"Labels":{"satl.app.health":"true"}`),
+		inContainer(`"Labels":{"satl.app.health.file":"/run/health","satl.app.health":"true"}`),
 		inService(`"Labels":{"satl.traffic.drain":"1h"}`),
 	} {
 		if a, err := admit(specOf(t, text)); err != nil || len(a.warnings) > 0 {

@@ -43,6 +43,11 @@ func checkRun(c *container.Config, h *container.HostConfig) error {
 	if err := checkEnv(c.Env); err != nil {
 		return err
 	}
+	for _, name := range ownLabels(c.Labels) {
+		if err := admitAppLabel(name, c.Labels[name]); err != nil {
+			return err
+		}
+	}
 	if c.StopSignal != "" {
 		if _, err := signal.ParseSignal(c.StopSignal); err != nil {
 			return errInvalid("%v", err)

@@ -14,6 +14,11 @@ func (s *Server) ownRoutes(r *routes) {
 	r.get("/satl/v1/services/{id}", s.manager(s.serviceMore))
 	r.get("/satl/v1/services/{id}/health", s.manager(s.serviceHealth))
 	r.get("/satl/v1/services/{id}/versions", s.manager(s.serviceVersions))
+	early := r.whileLoading() // verdicts are this node's own
+	early.get("/satl/v1/apps", s.appList)
+	early.get("/satl/v1/apps/{name}", s.appInspect)
+	early.get("/satl/v1/apps/{name}/health", s.appHealth)
+	early.head("/satl/v1/apps/{name}/health", s.appHealth)
 	r.post("/satl/v1/tasks/{id}/ready", s.manager(s.taskReady(true)))
 	r.post("/satl/v1/tasks/{id}/unready", s.manager(s.taskReady(false)))
 	r.post("/satl/v1/nodes/{id}/ready", s.manager(s.nodeReady(true)))

@@ -44,6 +44,9 @@ type Config struct {
 	// should ("" when all is well); shown in `docker info`. It may be nil.
 	TrafficStatus func() string
 
+	// Apps are the verdicts on applications; nil where there are none.
+	Apps Apps
+
 	// PeerHealth asks another node for its LocalHealth of a service. It may be
 	// nil: of other nodes' tasks is then shown what the store knows.
 	PeerHealth func(ctx context.Context, nodeID, serviceID string) ([]wire.TaskHealth, error)
