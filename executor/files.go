@@ -71,7 +71,12 @@ func (n *Node) resolvConf(r Record) (string, error) {
 
 func (n *Node) hosts(r Record) string {
 	var b strings.Builder
-	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+	if !n.cfg.JailFirst || r.Host {
+		// A jail of its own has no 127.0.0.1 (spec/healthchecks.txt, "Probe the
+		// task's own address").
+		b.WriteString("127.0.0.1\tlocalhost\n")
+	}
+	b.WriteString("::1\tlocalhost ip6-localhost ip6-loopback\n")
 	for _, h := range r.HostConfig.ExtraHosts {
 		name, ip, ok := strings.Cut(h, ":")
 		if !ok {

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/moby/swarmkit/v2/api"
+
+	"satld/platform"
 )
 
 // Describe reports this node to the cluster. It implements exec.Executor.
@@ -19,7 +21,7 @@ func (n *Node) Describe(context.Context) (*api.NodeDescription, error) {
 func (n *Node) description() *api.NodeDescription {
 	d := &api.NodeDescription{
 		Hostname: n.cfg.Hostname,
-		Platform: &api.Platform{Architecture: Machine(), OS: runtime.GOOS},
+		Platform: &api.Platform{Architecture: Machine(), OS: platform.OS},
 		Resources: &api.Resources{
 			NanoCPUs:    int64(runtime.NumCPU()) * 1e9,
 			MemoryBytes: totalMemory(),

@@ -9,7 +9,19 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"satld/platform"
 )
+
+// dockerPsArgs is what Docker's clients ask for where their user does not.
+const dockerPsArgs = "-ef"
+
+// defaultPsArgs are the same columns of every process, in each system's words:
+// FreeBSD's ps takes -e and -f for other things.
+var defaultPsArgs = map[string]string{
+	"linux":   dockerPsArgs,
+	"freebsd": "-ax -o user,pid,ppid,%cpu,start,tt,time,command",
+}
 
 // Top lists the container's processes by the host's ps(1), as Docker does.
 func (n *Node) Top(ctx context.Context, ref, psArgs string) (titles []string, rows [][]string, err error) {
@@ -21,8 +33,8 @@ func (n *Node) Top(ctx context.Context, ref, psArgs string) (titles []string, ro
 	if err != nil {
 		return nil, nil, err
 	}
-	if psArgs == "" {
-		psArgs = "-ef"
+	if psArgs == "" || psArgs == dockerPsArgs {
+		psArgs = defaultPsArgs[platform.OS]
 	}
 	args := strings.Fields(psArgs)
 	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--") || strings.ContainsAny(a, "/;|&") }) {
