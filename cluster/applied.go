@@ -58,20 +58,23 @@ func (n *member) awaitApplied(ctx context.Context, method string, req, reply any
 	if err != nil {
 		return nil // another follower answered, or none of our kind
 	}
-	bound := time.NewTimer(appliedBound)
-	defer bound.Stop()
+	ctx, cancel := context.WithTimeout(ctx, appliedBound)
+	defer cancel()
+	n.awaitIndex(ctx, index)
+	return nil
+}
+
+// awaitIndex waits until this node's store is as far as index.
+func (n *member) awaitIndex(ctx context.Context, index uint64) {
 	tick := time.NewTicker(appliedPoll)
 	defer tick.Stop()
 	for n.raft.GetVersion().Index < index {
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-bound.C:
-			return nil
+			return
 		case <-n.ended:
-			return nil
+			return
 		case <-tick.C:
 		}
 	}
-	return nil
 }

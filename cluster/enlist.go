@@ -51,10 +51,13 @@ func (n *member) enlist(ctx context.Context) error {
 			wait.Reset(enlistBound)
 			continue
 		}
-		if err := n.enlistOnce(ctx, empty); err != nil && ctx.Err() == nil {
-			n.log.Warn("this manager could not be entered in the consensus yet", "address", n.advertise, "error", err)
-		} else {
+		switch applied, err := n.enlistOnce(ctx, empty); {
+		case err == nil:
 			empty = false
+			n.awaitIndex(ctx, applied)
+			n.caughtUp.Store(true)
+		case ctx.Err() == nil:
+			n.log.Warn("this manager could not be entered in the consensus yet", "address", n.advertise, "error", err)
 		}
 		wait.Reset(enlistRetry)
 	}
@@ -70,17 +73,18 @@ func (n *member) enlisted() bool {
 	})
 }
 
-// enlistOnce asks every manager that is known, until one lets it in.
-func (n *member) enlistOnce(ctx context.Context, empty bool) (err error) {
+// enlistOnce asks every manager that is known, until one lets it in, and tells
+// how far the leader's store was then.
+func (n *member) enlistOnce(ctx context.Context, empty bool) (applied uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, enlistBound)
 	defer cancel()
 	err = status.Error(codes.Unavailable, "no other manager is known")
 	for _, p := range n.known() {
-		if err = n.ask(ctx, p.Addr, "enlist", enlistment{Addr: n.advertise, Empty: empty}, nil); err == nil {
-			return nil
+		if err = n.ask(ctx, p.Addr, "enlist", enlistment{Addr: n.advertise, Empty: empty}, &applied); err == nil {
+			return applied, nil
 		}
 	}
-	return err
+	return 0, err
 }
 
 // admitManager enters the caller in the consensus.
@@ -101,7 +105,10 @@ func (n *member) admitManager(ctx context.Context, caller string, in enlistment)
 		}
 	}
 	n.log.Info("manager enters the consensus", "node_id", caller, "address", in.Addr, "empty", in.Empty)
-	return nil, n.raft.AddMember(ctx, caller, in.Addr)
+	if err := n.raft.AddMember(ctx, caller, in.Addr); err != nil {
+		return nil, err
+	}
+	return n.raft.GetVersion().Index, nil
 }
 
 // reachable tells whether something listens at addr.

@@ -213,7 +213,7 @@ func (n *Node) taken(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		m := n.member.Load()
-		if m.raft != nil && m.ready(ctx) == nil && m.enlisted() || m.raft == nil && m.registered.Load() {
+		if m.registered.Load() && (m.raft == nil || m.enlisted() && m.caughtUp.Load()) {
 			return nil
 		}
 		select {
@@ -285,7 +285,7 @@ func (n *Node) ForceNewCluster(ctx context.Context) error {
 		return errBusy
 	}
 	defer n.changing.Unlock()
-	if !n.Manager() {
+	if n.member.Load().raft == nil {
 		return errdefs.ErrFailedPrecondition.WithMessage("this node is a worker: only a manager has what a new cluster could be made of")
 	}
 	return n.change(ctx, func() error {

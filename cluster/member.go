@@ -64,6 +64,7 @@ type member struct {
 	ended  chan struct{} // closed by close
 
 	registered atomic.Bool // a manager has answered this node's agent
+	caughtUp   atomic.Bool // the store is as far as the leader's was when this node became a manager
 }
 
 // errReopen ends a member whose role changed: the next one has the new role.
@@ -132,6 +133,7 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 	if err != nil {
 		return nil, err
 	}
+	n.caughtUp.Store(!n.raft.Empty() || !joined)
 	n.store = n.raft.Store()
 	n.members = newMembers(n.raft, n.id.sec, n.conns)
 	n.dispatcher = dispatcher.New()

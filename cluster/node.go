@@ -159,7 +159,10 @@ func (n *Node) NodeID() string { return n.member.Load().id.nodeID() }
 func (n *Node) ClusterID() string { return n.member.Load().id.clusterID() }
 
 // Manager implements Cluster.
-func (n *Node) Manager() bool { return n.member.Load().raft != nil }
+func (n *Node) Manager() bool {
+	m := n.member.Load()
+	return m.raft != nil && m.caughtUp.Load()
+}
 
 // Leader implements Cluster.
 func (n *Node) Leader() bool {

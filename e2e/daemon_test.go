@@ -35,6 +35,7 @@ type daemon struct {
 	cmd     *exec.Cmd
 	exited  chan error
 	extra   []string
+	netns   string // the network namespace it runs in; "" is the machine's
 }
 
 // daemons numbers the daemons of this test process; the base keeps test
@@ -81,7 +82,13 @@ func (d *daemon) flags() []string {
 // start runs the daemon and waits until it answers.
 func (d *daemon) start() {
 	d.t.Helper()
-	d.cmd = exec.Command(filepath.Join(bin, "satld"), d.flags()...)
+	argv := append([]string{filepath.Join(bin, "satld")}, d.flags()...)
+	if d.netns != "" {
+		// Not `ip netns exec`, which makes a mount namespace as well, so that
+		// a daemon started anew would not see the mounts of its containers.
+		argv = append([]string{"nsenter", "--net=" + netnsDir + d.netns, "--"}, argv...)
+	}
+	d.cmd = exec.Command(argv[0], argv[1:]...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := d.cmd.Start(); err != nil {
@@ -135,7 +142,11 @@ func (d *daemon) destroy() {
 	if d.t.Failed() {
 		d.t.Logf("daemon log:\n%s", d.logTail())
 	}
-	out, err := exec.Command(filepath.Join(bin, "satld"), append([]string{"cleanup"}, d.flags()...)...).CombinedOutput()
+	argv := append([]string{filepath.Join(bin, "satld"), "cleanup"}, d.flags()...)
+	if d.netns != "" {
+		argv = append([]string{"nsenter", "--net=" + netnsDir + d.netns, "--"}, argv...)
+	}
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
 		d.t.Errorf("cleanup: %v\n%s", err, out)
 	}
@@ -304,6 +315,7 @@ func eventually(t *testing.T, within time.Duration, what string, ok func() bool)
 // task is a row of a service's tasks as the API tells it.
 type task struct {
 	ID           string
+	NodeID       string
 	Slot         int
 	DesiredState string
 	Status       struct {
