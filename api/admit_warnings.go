@@ -81,16 +81,16 @@ func windowWarning(spec *swarm.ServiceSpec) string {
 }
 
 // orderWarning warns of a new task that could not start beside the old one,
-// because both want the same port of the host. Such a service is updated
-// stop-first (cases/update.md, update-7).
+// because both want the same port of the host. The old one is then stopped
+// first (cases/update.md, update-7).
 func orderWarning(spec *swarm.ServiceSpec) string {
 	if spec.EndpointSpec == nil || !startsFirst(spec.UpdateConfig) && !startsFirst(spec.RollbackConfig) {
 		return ""
 	}
 	for _, p := range spec.EndpointSpec.Ports {
 		if p.PublishMode == swarm.PortConfigPublishModeHost && p.PublishedPort != 0 {
-			return fmt.Sprintf("service %s: order start-first cannot work with port %d published in mode host, "+
-				"which two tasks of a node cannot share: it is updated stop-first", spec.Name, p.PublishedPort)
+			return fmt.Sprintf("service %s: order start-first cannot work on one node with port %d published in mode host, "+
+				"which two tasks there cannot share: where no other node is free the old task is stopped first", spec.Name, p.PublishedPort)
 		}
 	}
 	return ""

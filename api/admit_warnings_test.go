@@ -55,7 +55,7 @@ func TestSpecWarnings(t *testing.T) {
 		{"window, attempts unlimited", restart(`"Delay":10000000000,"Window":10000000000`), nil},
 		{"window, a product too large to say", restart(`"MaxAttempts":18446744073709551615,"Delay":10000000000,"Window":9000000000000000000`), []string{"restart window"}},
 
-		{"start-first and a port of the host", service(none, `,"UpdateConfig":{"Order":"start-first"}`+hostPort("host", "8080")), []string{"start-first", "port 8080", "stop-first"}},
+		{"start-first and a port of the host", service(none, `,"UpdateConfig":{"Order":"start-first"}`+hostPort("host", "8080")), []string{"start-first", "port 8080", "stopped first"}},
 		{"rollback start-first and a port of the host", service(none, `,"RollbackConfig":{"Order":"start-first"}`+hostPort("host", "8080")), []string{"start-first"}},
 		{"start-first and a port to be chosen", service(none, `,"UpdateConfig":{"Order":"start-first"}`+hostPort("host", "0")), nil},
 		{"stop-first and a port of the host", service(none, `,"UpdateConfig":{"Order":"stop-first"}`+hostPort("host", "8080")), nil},
