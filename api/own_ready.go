@@ -44,7 +44,7 @@ func (s *Server) findLiveTask(ctx context.Context, input string) (string, error)
 			tasks, err = store.FindTasks(tx, store.BySlot(found[0].ID, slot))
 		}
 	})
-	if err != nil && !errdefs.IsNotFound(err) {
+	if err != nil {
 		return "", err
 	}
 	var live []string

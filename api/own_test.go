@@ -4,6 +4,7 @@ package api
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +31,13 @@ func TestServiceVersions(t *testing.T) {
 		t.Errorf("fresh: %+v", v)
 	}
 	f.runTasks(t, web, 2)
-	f.must(t, 200, "POST", "/services/web/update?version=1", webSpec("2"))
+	// A scaling is a version of its own, and leaves the tasks as they should be.
+	f.must(t, 200, "POST", "/services/web/update?version=1", strings.Replace(webSpec("1"), `"Replicas":2`, `"Replicas":3`, 1))
+	if v = versions(); len(v.Versions) != 2 || v.Versions[0].Running != 2 || v.Versions[1].Running != 0 {
+		t.Errorf("scaled: %+v", v)
+	}
+	scaled := f.service(t, web).Version.Index
+	f.must(t, 200, "POST", fmt.Sprintf("/services/web/update?version=%d", scaled), webSpec("2"))
 	second := f.service(t, web).Version.Index
 	at := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	f.cluster.reports = []cluster.Report{
@@ -44,7 +51,7 @@ func TestServiceVersions(t *testing.T) {
 		return store.UpdateService(tx, svc)
 	})
 	v = versions()
-	if len(v.Versions) != 3 {
+	if len(v.Versions) != 4 {
 		t.Fatalf("%+v", v)
 	}
 	for i, want := range []struct {
@@ -58,7 +65,8 @@ func TestServiceVersions(t *testing.T) {
 	}{
 		{401, "earlier", true, 0, `{}`, "", false},
 		{second, "current", true, 0, `{"state":"failed","detail":"no route"}`, "vm", true},
-		{1, "previous", false, 2, "", "", false},
+		{scaled, "previous", false, 0, "", "", false},
+		{1, "earlier", false, 2, "", "", false},
 	} {
 		got := v.Versions[i]
 		if got.Version != want.version || got.State != want.state || got.Failed != want.failed || got.Running != want.running ||

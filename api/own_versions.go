@@ -9,6 +9,7 @@ import (
 
 	"github.com/docker/docker/api/types/swarm"
 	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/manager/orchestrator"
 
 	"satld/api/wire"
 	"satld/cluster"
@@ -58,7 +59,11 @@ func versionsOf(view serviceView, reports []cluster.Report, update *swarm.Update
 		note(showVersion(svc.PreviousSpecVersion), "previous", imageOf(svc.PreviousSpec.Task))
 	}
 	for _, t := range view.tasks {
-		v := note(showVersion(t.SpecVersion), "earlier", imageOf(t.Spec))
+		version := showVersion(t.SpecVersion)
+		if !orchestrator.IsTaskDirty(svc, t, view.nodes[t.NodeID]) {
+			version = shownVersion(svc) // the change since, a scaling for one, left it as it should be
+		}
+		v := note(version, "earlier", imageOf(t.Spec))
 		if t.Status.State == api.TaskStateRunning {
 			v.Running++
 		}

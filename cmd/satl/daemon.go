@@ -55,7 +55,7 @@ func ask(ctx context.Context, docker command.Cli, method, path string, in, out a
 	resp, err := c.HTTPClient().Do(req)
 	if err != nil {
 		if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
-			return fmt.Errorf("Cannot connect to satld at %s. Is it running?", c.DaemonHost()) //nolint:staticcheck // docker's words
+			return fmt.Errorf("Cannot connect to satld at %s. Is it running?", c.DaemonHost())
 		}
 		return err
 	}
