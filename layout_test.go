@@ -21,7 +21,7 @@ var layers = [][]string{
 	{"cmd/satld", "cmd/satl", "cmd/satl-init"},
 	{"api"},
 	{"cluster"},
-	{"apps"},
+	{"apps", "mesh"},
 	{"orchestrator"},
 	{"raft"},
 	{"executor"},

@@ -38,7 +38,7 @@ func (t *Table) lookup(asker netip.Addr, name string) (addrs []netip.Addr, known
 	defer t.mu.Unlock()
 	seen, member := t.networksOf(asker)
 	var best match
-	for _, r := range t.members {
+	for r := range t.everyone() {
 		for _, e := range r.Endpoints {
 			if member && !seen[e.NetworkID] {
 				continue
@@ -109,7 +109,7 @@ func (r *record) listed(kind match) bool {
 // networksOf tells the networks of the member with the address.
 func (t *Table) networksOf(asker netip.Addr) (networks map[string]bool, member bool) {
 	networks = make(map[string]bool)
-	for _, r := range t.members {
+	for r := range t.everyone() {
 		if !r.has(asker) {
 			continue
 		}
@@ -129,7 +129,7 @@ func (r *record) has(addr netip.Addr) bool {
 func (t *Table) Reverse(addr netip.Addr) (name string, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, r := range t.members {
+	for r := range t.everyone() {
 		if r.Process && r.has(addr) {
 			return r.Name, true
 		}

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -61,12 +63,14 @@ type Table struct {
 
 	mu       sync.Mutex // guards what follows
 	members  map[string]*record
-	gen      uint64          // counts changes
-	applied  uint64          // the change up to which the packet filter is confirmed
-	progress chan struct{}   // closed and renewed when applied, failure or stopped changes
-	ended    []redirect.Flow // flows of members that were removed, to cut
-	failure  error           // of the last attempt
-	since    time.Time       // of the first failure in a row
+	remote   map[string]*record // of other nodes; never one that is in members
+	moved    chan struct{}      // closed and renewed when a member of this node changes
+	gen      uint64             // counts changes
+	applied  uint64             // the change up to which the packet filter is confirmed
+	progress chan struct{}      // closed and renewed when applied, failure or stopped changes
+	ended    []redirect.Flow    // flows of members that were removed, to cut
+	failure  error              // of the last attempt
+	since    time.Time          // of the first failure in a row
 	settling bool
 	stopped  bool
 }
@@ -78,7 +82,7 @@ func New(cfg Config) *Table {
 	t := &Table{
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Registerer),
 		nudge: make(chan struct{}, 1), settled: make(chan struct{}),
-		members: make(map[string]*record), progress: make(chan struct{}), settling: true,
+		members: make(map[string]*record), progress: make(chan struct{}), moved: make(chan struct{}), settling: true,
 	}
 	if t.log == nil {
 		t.log = slog.Default()
@@ -183,6 +187,8 @@ func (t *Table) Remove(ctx context.Context, containerID string) error {
 // changed counts a change and wakes the loop; the caller holds the lock.
 func (t *Table) changed() uint64 {
 	t.gen++
+	close(t.moved)
+	t.moved = make(chan struct{})
 	t.Nudge()
 	return t.gen
 }
@@ -210,7 +216,74 @@ func (t *Table) confirmed(ctx context.Context, gen uint64) error {
 	}
 }
 
-// Members returns every member, sorted by container ID.
+// SetRemote gives the members of other nodes, whole: they are in pools and
+// names like this node's own. One that is also a member here (it moved) is not
+// taken. It does not wait for the packet filter.
+func (t *Table) SetRemote(members []Member) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	next := make(map[string]*record, len(members))
+	same := true
+	for _, m := range members {
+		if m.Check() != nil || t.members[m.ContainerID] != nil {
+			continue
+		}
+		old := t.remote[m.ContainerID]
+		if old != nil && equal(old.Member, m) {
+			next[m.ContainerID] = old
+			continue
+		}
+		same = false
+		next[m.ContainerID] = &record{Member: m, withdrawn: old != nil && (old.withdrawn || old.Serving) && !m.Serving}
+	}
+	for id, r := range t.remote {
+		if next[id] == nil {
+			same = false
+			t.ended = append(t.ended, endedFlows(r.Member)...)
+		}
+	}
+	if same {
+		return
+	}
+	t.remote = next
+	t.gen++
+	t.Nudge()
+}
+
+// everyone is every member, this node's first.
+func (t *Table) everyone() iter.Seq[*record] {
+	return func(yield func(*record) bool) {
+		for _, r := range t.members {
+			if !yield(r) {
+				return
+			}
+		}
+		for id, r := range t.remote {
+			if t.members[id] == nil && !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// equal compares what traffic is decided by.
+func equal(a, b Member) bool {
+	ae, be, ap, bp := a.Endpoints, b.Endpoints, a.Ports, b.Ports
+	a.Endpoints, b.Endpoints, a.Ports, b.Ports = nil, nil, nil, nil
+	return reflect.DeepEqual(a, b) && slices.Equal(ap, bp) && slices.EqualFunc(ae, be, func(x, y Endpoint) bool {
+		return x.NetworkID == y.NetworkID && x.Addr == y.Addr && slices.Equal(x.Aliases, y.Aliases)
+	})
+}
+
+// Own returns this node's members, with Serving as traffic sees it, and a
+// channel that is closed when one of them changes.
+func (t *Table) Own() ([]Member, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.own(), t.moved
+}
+
+// Members returns every member, those of other nodes too, sorted by container ID.
 func (t *Table) Members() []Member {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -218,10 +291,22 @@ func (t *Table) Members() []Member {
 }
 
 func (t *Table) snapshot() []Member {
+	var all []Member
+	for r := range t.everyone() {
+		all = append(all, r.Member)
+	}
+	return sorted(all)
+}
+
+func (t *Table) own() []Member {
 	all := make([]Member, 0, len(t.members))
 	for _, r := range t.members {
 		all = append(all, r.Member)
 	}
+	return sorted(all)
+}
+
+func sorted(all []Member) []Member {
 	slices.SortFunc(all, func(a, b Member) int { return strings.Compare(a.ContainerID, b.ContainerID) })
 	return all
 }

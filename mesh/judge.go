@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package mesh
+
+import (
+	"time"
+
+	"satld/traffic"
+)
+
+// Settings are how a manager watches the other nodes: the keys and defaults of
+// spec/application-health.txt, "How the gateway uses it".
+type Settings struct {
+	Enabled     bool          // false: every RUNNING task stays in traffic
+	Interval    time.Duration // between questions to a node
+	Timeout     time.Duration // of one question
+	Concurrency int           // questions at a time
+	// FailureThreshold is how many questions in a row must fail before a node's
+	// tasks are sent no traffic. What a node says is believed on the spot.
+	FailureThreshold int
+}
+
+// DefaultSettings are the specification's.
+func DefaultSettings() Settings {
+	return Settings{Enabled: true, Interval: 5 * time.Second, Timeout: 2 * time.Second, Concurrency: 16, FailureThreshold: 2}
+}
+
+// Node is another node of the cluster, as the store has it.
+type Node struct {
+	ID   string
+	Addr string // host:port that it answers at
+	Down bool   // it is not asked, and its tasks get no traffic
+}
+
+// Task is a task of another node, as the store has it. Its member's Serving
+// says RUNNING and to go on running.
+type Task struct {
+	NodeID string
+	Member traffic.Member
+}
+
+// observation is what this manager knows of a node.
+type observation struct {
+	report Report // zero before the first
+	misses int    // questions in a row without an answer
+	asked  time.Time
+}
+
+func (o observation) known() bool { return o.report.Boot != "" }
+
+// take accepts a report, unless it is older than the one there is.
+func (o observation) take(r Report) observation {
+	o.misses = 0
+	if r.Boot == o.report.Boot && r.Seq <= o.report.Seq {
+		return o
+	}
+	o.report = r
+	return o
+}
+
+// Verdict is what an observer makes of a task of another node.
+type Verdict string
+
+const (
+	Passes   Verdict = "healthy"
+	Fails    Verdict = "unhealthy"
+	Unknown  Verdict = "unknown"              // not told yet: it stays in traffic
+	Ungated  Verdict = "unknown (gating off)" // never asked for: it stays in traffic
+	Silent   Verdict = "node does not answer"
+	NodeDown Verdict = "node is down"
+)
+
+// judge is the rule for one task of a node.
+func judge(s Settings, n Node, o observation, t Task) (m traffic.Member, v Verdict) {
+	m = t.Member
+	m.Unhealthy = false
+	wanted := m.Serving
+	switch {
+	case n.Down:
+		m.Serving, m.Process = false, false
+		return m, NodeDown
+	case !s.Enabled:
+		return m, Ungated
+	case o.misses >= s.FailureThreshold:
+		m.Serving = false
+		return m, Silent
+	}
+	state, told := o.report.Tasks[t.Member.TaskID]
+	if !o.known() || !told {
+		return m, Unknown
+	}
+	switch state {
+	case Serving:
+		return m, Passes
+	case Unhealthy:
+		m.Serving, m.Unhealthy = false, wanted
+	default:
+		m.Serving = false
+	}
+	return m, Fails
+}
