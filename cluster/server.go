@@ -76,6 +76,7 @@ func (n *member) answers() map[string]call {
 		}),
 		"create-network": handle(managerOnly, true, n.storeNetwork),
 		"keep-report":    handle(anyNode, true, n.keepReport),
+		"may-replace":    handle(anyNode, true, n.mayReplace),
 		"task-ready":     handle(managerOnly, true, n.taskReady),
 	}
 }
