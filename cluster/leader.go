@@ -14,15 +14,15 @@ import (
 	"github.com/moby/swarmkit/v2/manager/dispatcher"
 	"github.com/moby/swarmkit/v2/manager/drivers"
 	"github.com/moby/swarmkit/v2/manager/orchestrator/constraintenforcer"
-	"github.com/moby/swarmkit/v2/manager/orchestrator/global"
 	"github.com/moby/swarmkit/v2/manager/orchestrator/jobs"
-	"github.com/moby/swarmkit/v2/manager/orchestrator/replicated"
 	"github.com/moby/swarmkit/v2/manager/orchestrator/taskreaper"
 	"github.com/moby/swarmkit/v2/manager/scheduler"
 	"github.com/moby/swarmkit/v2/manager/state"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"satld/orchestrator"
 )
 
 const (
@@ -149,12 +149,11 @@ func (n *member) startParts(ctx context.Context, alone bool) *parts {
 	p.add(enforcer.Run, enforcer.Stop)
 	reaper := taskreaper.New(s)
 	p.add(func() { reaper.Run(ctx) }, reaper.Stop)
-	replicas := replicated.NewReplicatedOrchestrator(s)
-	p.add(func() { logged("replicated services", replicas.Run(ctx)) }, replicas.Stop)
+	services := orchestrator.New(s, n.log)
+	octx, stopServices := context.WithCancel(ctx)
+	p.add(func() { logged("replicated and global services", services.Run(octx)) }, stopServices)
 	job := jobs.NewOrchestrator(s)
 	p.add(func() { job.Run(ctx) }, job.Stop)
-	everywhere := global.NewGlobalOrchestrator(s)
-	p.add(func() { logged("global services", everywhere.Run(ctx)) }, everywhere.Stop)
 	return p
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	gogotypes "github.com/gogo/protobuf/types"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 	"google.golang.org/grpc/codes"
@@ -29,7 +30,9 @@ func update(n *running, s *api.Service, spec api.ServiceSpec) (*api.Service, err
 
 func TestUpdateScaleRemove(t *testing.T) {
 	n := startNode(t, stateDir(t), newFake(), nil)
-	s := create(t, n, replicas("web", 1))
+	first := replicas("web", 1)
+	first.Update = &api.UpdateConfig{Parallelism: 2, Monitor: gogotypes.DurationProto(100 * time.Millisecond)}
+	s := create(t, n, first)
 	awaitLive(t, n, s.ID, 1)
 	s = service(n, s.ID)
 	spec := *s.Spec.Copy()
