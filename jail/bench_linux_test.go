@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
+//go:build !fakefreebsd
+
 package jail
 
 import (
@@ -66,7 +68,8 @@ func BenchmarkProbe(b *testing.B) {
 // a process of its own, and runc's create is its child: both are in shim-cpu.
 func BenchmarkContainer(b *testing.B) {
 	n := newNode(b)
-	root := busyboxRoot(b)
+	root := b.TempDir()
+	fillBusybox(b, root)
 	ctx := context.Background()
 	pid, _, err := n.shim.Hello(ctx)
 	if err != nil {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
+//go:build !fakefreebsd
+
 package jail
 
 import (
@@ -218,7 +220,7 @@ func TestPidsOfTheDead(t *testing.T) {
 	s := n.spec("exit 0")
 	n.start(s)
 	n.wait(s.ID)
-	pids, err := pidsOf(context.Background(), s.ID, os.Getpid())
+	pids, err := (groups{}).pids(context.Background(), s.ID)
 	if err != nil || len(pids) != 0 {
 		t.Errorf("%v, %v", pids, err)
 	}

@@ -30,6 +30,12 @@ type driver interface {
 	// exec leaves the process behind when detach is set; console, if not
 	// empty, is the socket to send its terminal to.
 	exec(id, processFile, pidFile, log, console string, detach bool) []string
+	// failure makes an error of what the runtime said when a container's or an
+	// exec's command could not be started.
+	failure(words []byte) error
+	// wordsOnStderr tells that they come on the command's stderr, for want of
+	// a log.
+	wordsOnStderr() bool
 	pause(id string) []string // nil: it cannot
 	resume(id string) []string
 	// stateDir has one entry for each container the runtime knows.
@@ -61,25 +67,33 @@ func run(ctx context.Context, argv []string) error {
 // runtimeText picks the message out of what a runtime logged: the last error
 // in the JSON form of both, or the last line as it is.
 func runtimeText(log []byte) string {
-	text := ""
-	for line := range bytes.Lines(log) {
-		line = bytes.TrimSpace(line)
-		if len(line) == 0 {
-			continue
-		}
-		var entry struct{ Level, Msg string }
-		if err := json.Unmarshal(line, &entry); err == nil && entry.Msg != "" {
-			if entry.Level == "error" || entry.Level == "fatal" || text == "" {
-				text = entry.Msg
+	text, ok := jsonText(log)
+	if !ok {
+		for line := range bytes.Lines(log) {
+			if line = bytes.TrimSpace(line); len(line) > 0 {
+				text = string(line)
 			}
-			continue
 		}
-		text = string(line)
 	}
 	for _, noise := range []string{"runc create failed: ", "exec failed: "} {
 		text = strings.TrimPrefix(text, noise)
 	}
 	return text
+}
+
+// jsonText is the message of the last error that was logged as JSON, or of the
+// first line of JSON when none of them is an error.
+func jsonText(log []byte) (text string, ok bool) {
+	for line := range bytes.Lines(log) {
+		var entry struct{ Level, Msg string }
+		if err := json.Unmarshal(line, &entry); err != nil || entry.Msg == "" {
+			continue
+		}
+		if entry.Level == "error" || entry.Level == "fatal" || !ok {
+			text, ok = entry.Msg, true
+		}
+	}
+	return text, ok
 }
 
 // StartError says that a command could not be started in a container. Its

@@ -66,6 +66,10 @@ func (r runc) exec(id, processFile, pidFile, log, console string, detach bool) [
 	return append(argv, id)
 }
 
+func (r runc) failure(words []byte) error { return startError(runtimeText(words)) }
+
+func (r runc) wordsOnStderr() bool { return false }
+
 func (r runc) pause(id string) []string  { return append(r.base(""), "pause", id) }
 func (r runc) resume(id string) []string { return append(r.base(""), "resume", id) }
 
@@ -81,6 +85,12 @@ const defaultShmSize = 64 << 20
 // config follows Docker's defaults (docker/docker, oci/defaults.go), but for
 // seccomp: there is no filter.
 func (r runc) config(spec Spec, who identity) (*specs.Spec, error) {
+	if spec.OS != "" && spec.OS != "linux" {
+		return nil, unsupported("images for %s: Linux runs its own only", spec.OS)
+	}
+	if len(spec.JailParams) > 0 {
+		return nil, unsupported("labels %s*: containers are no jails here", paramLabel)
+	}
 	caps, err := capabilities(spec.CapAdd, spec.CapDrop, spec.Privileged, r.host.capBounding)
 	if err != nil {
 		return nil, err

@@ -56,6 +56,9 @@ func (m *Manager) Exec(ctx context.Context, id string, spec ExecSpec) (Process, 
 	if err := m.mustNotPause(id); err != nil {
 		return nil, err
 	}
+	if m.deleting.has(id) {
+		return nil, notRunning(id)
+	}
 	config, err := m.process(id)
 	if err != nil {
 		return nil, err
@@ -87,7 +90,7 @@ func (m *Manager) Exec(ctx context.Context, id string, spec ExecSpec) (Process, 
 	if err := os.WriteFile(dir+"/process.json", b, 0o600); err != nil {
 		return nil, fmt.Errorf("exec in container %s: %w", id, err)
 	}
-	e, err := m.startExec(ctx, id, dir, spec)
+	e, words, err := m.startExec(ctx, id, dir, spec)
 	if err == nil {
 		return e, nil
 	}
@@ -97,52 +100,61 @@ func (m *Manager) Exec(ctx context.Context, id string, spec ExecSpec) (Process, 
 	}
 	if shim.IsKind(err, shim.KindRuntime) {
 		if log, rerr := os.ReadFile(dir + "/log"); rerr == nil && len(log) > 0 {
-			return nil, startError(runtimeText(log))
+			words = log
+		}
+		if len(words) > 0 {
+			return nil, m.driver.failure(words)
 		}
 	}
 	return nil, fmt.Errorf("exec in container %s: %w", id, err)
 }
 
-// startExec has the shim start it, with its files in dir.
-func (m *Manager) startExec(ctx context.Context, id, dir string, spec ExecSpec) (*execution, error) {
+// startExec has the shim start it, with its files in dir. When that fails,
+// words are what came out of its stderr.
+func (m *Manager) startExec(ctx context.Context, id, dir string, spec ExecSpec) (_ *execution, words []byte, err error) {
 	e := &execution{}
 	e.wait = sync.OnceValues(e.waitOnce)
 	defer e.closeTheirs()
+	defer func() {
+		if err != nil {
+			words = e.words()
+			e.closeOurs()
+		}
+	}()
 	var console *shim.Console
 	path := ""
 	if spec.TTY {
-		var err error
 		if console, err = shim.ListenConsole(dir); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		defer console.Close()
 		path = console.Path
 	}
-	if err := e.files(spec); err != nil {
-		e.closeOurs()
-		return nil, err
+	if err := e.files(spec, m.driver.wordsOnStderr(), dir+"/log"); err != nil {
+		return nil, nil, err
 	}
 	req := shim.ExecRequest{
 		Argv:    m.driver.exec(id, dir+"/process.json", dir+"/pid", dir+"/log", path, true),
 		PidFile: dir + "/pid", Timeout: runtimeLimit,
 	}
-	err := m.withShim(ctx, func() (err error) {
+	err = m.withShim(ctx, func() (err error) {
 		e.shim, err = m.shim.Exec(ctx, req, e.theirs)
 		return err
 	})
-	if err == nil {
-		if e.process, err = os.FindProcess(e.shim.Pid); err == nil && console != nil {
-			if e.tty, err = console.Receive(); err != nil {
-				e.process.Kill()
-			}
+	if err != nil {
+		return nil, nil, err
+	}
+	if e.process, err = os.FindProcess(e.shim.Pid); err != nil {
+		return nil, nil, err
+	}
+	if console != nil {
+		if e.tty, err = console.Receive(); err != nil {
+			e.process.Kill()
+			return nil, nil, err
 		}
 	}
-	if err != nil {
-		e.closeOurs()
-		return nil, err
-	}
 	e.copy(spec)
-	return e, nil
+	return e, nil, nil
 }
 
 // execution is a started exec. The shim is its parent, and its stdio are our
@@ -158,11 +170,14 @@ type execution struct {
 	wait    func() (int, error) // waitOnce, once
 }
 
-// files opens its stdio.
-func (e *execution) files(spec ExecSpec) (err error) {
-	want := [3]bool{spec.Stdin != nil, spec.Stdout != nil, spec.Stderr != nil}
+// files opens its stdio. A runtime that says on stderr why it cannot start the
+// command is given one: with a terminal, which the command has instead, a file.
+func (e *execution) files(spec ExecSpec, words bool, log string) (err error) {
+	want := [3]bool{spec.Stdin != nil, spec.Stdout != nil, spec.Stderr != nil || words}
 	for i := range e.theirs {
 		switch {
+		case spec.TTY && words && i == 2:
+			e.theirs[i], err = os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		case spec.TTY || !want[i]:
 			e.theirs[i], err = os.OpenFile(os.DevNull, os.O_RDWR, 0)
 		case i == 0:
@@ -175,6 +190,15 @@ func (e *execution) files(spec ExecSpec) (err error) {
 		}
 	}
 	return nil
+}
+
+// words reads what came out of stderr so far.
+func (e *execution) words() []byte {
+	if e.outputs[1] == nil {
+		return nil
+	}
+	buf := make([]byte, 4096)
+	return buf[:readNow(e.outputs[1], buf)]
 }
 
 func (e *execution) closeTheirs() {
@@ -198,12 +222,12 @@ func (e *execution) copy(spec ExecSpec) {
 	in, out := e.stdin, [2]io.Writer{spec.Stdout, spec.Stderr}
 	if e.tty != nil {
 		in, e.outputs[0] = e.tty, e.tty
-		if out[0] == nil {
-			out[0] = io.Discard
-		}
 	}
 	for i, r := range e.outputs {
 		if r != nil {
+			if out[i] == nil {
+				out[i] = io.Discard
+			}
 			e.copies.Go(func() { copyPipe(out[i], r) })
 		}
 	}

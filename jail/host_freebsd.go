@@ -2,16 +2,9 @@
 
 package jail
 
-import "path/filepath"
+import "context"
 
-// newDriver makes this platform's driver.
-func newDriver(cfg Config) driver {
-	return ocijail{path: cfg.RuntimePath, root: filepath.Join(cfg.StateDir, "runtime")}
+// system makes what this platform runs containers with.
+func system(ctx context.Context, m *Manager, daemonDir string) (driver, host, prober, error) {
+	return jailSystem(ctx, m, daemonDir)
 }
-
-// runtimeName and runtimeInstall say what to look for, and what to say when it
-// is not there.
-const (
-	runtimeName    = "ocijail"
-	runtimeInstall = "install it (pkg install ocijail) or give its path with --runtime"
-)

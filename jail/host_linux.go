@@ -3,6 +3,7 @@
 package jail
 
 import (
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,22 +12,25 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"satld/platform"
 )
 
-// newDriver makes this platform's driver.
-func newDriver(cfg Config) driver {
-	return runc{
-		path: cfg.RuntimePath, root: filepath.Join(cfg.StateDir, "runtime"), initPath: cfg.InitPath,
+// system makes what this platform runs containers with.
+func system(ctx context.Context, m *Manager, daemonDir string) (driver, host, prober, error) {
+	if platform.OS == "freebsd" {
+		return jailSystem(ctx, m, daemonDir)
+	}
+	d := runc{
+		path: m.cfg.RuntimePath, root: filepath.Join(m.cfg.StateDir, "runtime"), initPath: m.cfg.InitPath,
 		host: hostFacts{capBounding: capBounding(), masked: maskedOfHost(), devices: devicesOfHost()},
 	}
+	p, err := newNSProber(m, m.cfg.InitPath)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return d, groups{driver: d}, p, nil
 }
-
-// runtimeName and runtimeInstall say what to look for, and what to say when it
-// is not there.
-const (
-	runtimeName    = "runc"
-	runtimeInstall = "install it (on Debian: apt-get install runc) or give its path with --runtime"
-)
 
 // capBounding is our own bounding set; everything when it cannot be read.
 func capBounding() uint64 {

@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
+	"satld/jail/logfile"
 	"satld/jail/shim"
 )
 
@@ -104,6 +106,9 @@ func (m *Manager) create(ctx context.Context, spec Spec) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("container %s: %w", spec.ID, err)
 	}
+	if err := m.host.begin(ctx, spec); err != nil {
+		return 0, err
+	}
 	bundle := m.dir.Container(spec.ID)
 	if err := os.Mkdir(bundle, 0o700); err != nil {
 		return 0, fmt.Errorf("make the bundle of container %s: %w", spec.ID, err)
@@ -114,9 +119,10 @@ func (m *Manager) create(ctx context.Context, spec Spec) (int, error) {
 	req := shim.CreateRequest{
 		Argv:    m.driver.create(spec.ID, bundle, m.file(spec.ID, pidFile), m.file(spec.ID, errorFile), spec.TTY),
 		PidFile: m.file(spec.ID, pidFile),
+		Errors:  m.file(spec.ID, errorFile),
 		Timeout: runtimeLimit,
 		Init: shim.Init{
-			TTY: spec.TTY, Stdin: spec.OpenStdin, StdinOnce: spec.StdinOnce,
+			End: m.ending(spec.ID), TTY: spec.TTY, Stdin: spec.OpenStdin, StdinOnce: spec.StdinOnce,
 			LogMaxSize: spec.LogMaxSize, LogMaxFiles: spec.LogMaxFiles,
 		},
 	}
@@ -126,16 +132,49 @@ func (m *Manager) create(ctx context.Context, spec Spec) (int, error) {
 		return err
 	})
 	if err == nil {
-		return pid, nil
+		return pid, m.host.made(ctx, spec)
 	}
 	if shim.IsKind(err, shim.KindRuntime) {
-		if log, rerr := os.ReadFile(m.file(spec.ID, errorFile)); rerr == nil {
-			if text := runtimeText(log); text != "" {
-				return 0, startError(text)
-			}
+		if words := m.createWords(spec.ID); len(words) > 0 {
+			return 0, m.driver.failure(words)
 		}
 	}
 	return 0, fmt.Errorf("create container %s: %w", spec.ID, err)
+}
+
+// createWords is what the runtime said when it could not make a container: in
+// its own log, or on the stderr that it had, which is the container's.
+func (m *Manager) createWords(id string) []byte {
+	if words, err := os.ReadFile(m.file(id, errorFile)); err == nil && len(words) > 0 {
+		return words
+	}
+	r := logfile.NewReader(m.dir.Logs(id))
+	defer r.Close()
+	var words []byte
+	for {
+		p, err := r.Next()
+		if err != nil { // the end, or as much as can be read
+			return words
+		}
+		if p.Stream == logfile.Stderr {
+			words = append(words, p.Data...)
+		}
+	}
+}
+
+// ending is the host's command for it with its program's path: the shim looks
+// for none.
+func (m *Manager) ending(id string) []string {
+	argv := m.host.ending(id)
+	if len(argv) == 0 {
+		return nil
+	}
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		m.log.Warn("what a container leaves behind is ended by its deletion only", "container", id, "error", err)
+		return nil
+	}
+	return append([]string{path}, argv[1:]...)
 }
 
 // Start: see Runtime.
@@ -227,12 +266,17 @@ func (m *Manager) remove(ctx context.Context, id string) error {
 	if err := m.again(ctx, func() error { return m.shim.Settle(ctx, id) }); err != nil { // a create that an earlier daemon asked for
 		return fmt.Errorf("delete container %s: %w", id, err)
 	}
+	// No command begins in it from here on, and those that run end first.
+	defer m.deleting.add(id)()
+	if err := m.attempts.abort(ctx, id); err != nil {
+		return fmt.Errorf("end the probes of container %s: %w", id, err)
+	}
 	init, live, err := m.live(id)
 	if err != nil && !isNotFound(err) {
 		return err
 	}
 	if live {
-		if err := thaw(init.Pid); err != nil {
+		if err := m.host.thaw(init.Pid); err != nil {
 			m.log.Warn("thaw before the end", "container", id, "error", err)
 		}
 		if err := signalInit(init, 9); err != nil {
@@ -242,13 +286,8 @@ func (m *Manager) remove(ctx context.Context, id string) error {
 			return fmt.Errorf("kill container %s: %w", id, err)
 		}
 	}
-	if _, err := os.Lstat(filepath.Join(m.driver.stateDir(), id)); err == nil {
-		if err := run(ctx, m.driver.remove(id)); err != nil {
-			return fmt.Errorf("delete container %s: %w", id, err)
-		}
-	}
-	if err := sweep(ctx, id); err != nil {
-		return fmt.Errorf("delete container %s: %w", id, err)
+	if err := m.host.end(ctx, id); err != nil {
+		return err
 	}
 	m.probes.forget(id)
 	if err := m.again(ctx, func() error { return m.shim.Forget(ctx, id) }); err != nil {

@@ -35,8 +35,13 @@ type Manager struct {
 	dir    shim.Dir
 	shim   shim.Client
 	driver driver
+	host   host
 	log    *slog.Logger
-	probes *prober
+	probes prober
+
+	attempts attempts // probes that run
+	pausing  marks    // containers that are being paused
+	deleting marks    // containers that are being deleted
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -46,7 +51,6 @@ type Manager struct {
 	mu      sync.Mutex
 	waiters map[string]map[chan struct{}]struct{} // by container: nudged when it may have ended
 	order   map[string]*turn                      // by container: calls that change it, one at a time
-	pausing map[string]bool                       // by container: a pause is in progress
 }
 
 // ShimMain is the `satld shim` command.
@@ -58,21 +62,16 @@ func Open(ctx context.Context, cfg Config) (*Manager, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	var err error
 	if cfg.StateDir == "" {
 		return nil, errors.New("jail: a state directory is required")
 	}
-	if cfg.StateDir, err = filepath.Abs(filepath.Join(cfg.StateDir, "jail")); err != nil {
+	daemonDir, err := filepath.Abs(cfg.StateDir)
+	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	if cfg.RuntimePath == "" {
-		cfg.RuntimePath = runtimeName
-	}
-	if cfg.RuntimePath, err = exec.LookPath(cfg.RuntimePath); err != nil {
-		return nil, fmt.Errorf("container runtime %s: %w; %s", runtimeName, err, runtimeInstall)
-	}
-	if cfg.RuntimePath, err = filepath.Abs(cfg.RuntimePath); err != nil {
-		return nil, fmt.Errorf("container runtime: %w", err)
+	cfg.StateDir = filepath.Join(daemonDir, "jail")
+	if cfg.RuntimePath, err = findRuntime(cfg.RuntimePath); err != nil {
+		return nil, err
 	}
 	if cfg.Self == "" {
 		if cfg.Self, err = os.Executable(); err != nil {
@@ -92,20 +91,22 @@ func Open(ctx context.Context, cfg Config) (*Manager, error) {
 		}
 	}
 	m := &Manager{
-		cfg: cfg, dir: dir, shim: shim.Client(cfg.StateDir), driver: newDriver(cfg), log: cfg.Logger,
-		waiters: make(map[string]map[chan struct{}]struct{}), order: make(map[string]*turn), pausing: make(map[string]bool),
+		cfg: cfg, dir: dir, shim: shim.Client(cfg.StateDir), log: cfg.Logger,
+		waiters: make(map[string]map[chan struct{}]struct{}), order: make(map[string]*turn),
 	}
-	if m.probes, err = newProber(cfg.InitPath); err != nil {
+	if m.driver, m.host, m.probes, err = system(ctx, m, daemonDir); err != nil {
 		return nil, err
 	}
 	if err := m.ensureShim(ctx); err != nil {
 		m.probes.close()
 		return nil, err
 	}
+	m.host.reconcile(ctx)
 	run, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
 	listening := make(chan struct{})
 	m.done.Go(func() { m.listen(run, sync.OnceFunc(func() { close(listening) })) })
+	m.done.Go(func() { m.host.work(run) })
 	select {
 	case <-listening:
 	case <-ctx.Done():
@@ -143,7 +144,7 @@ func (m *Manager) Close() error {
 	}
 	if !busy {
 		m.awaitShimGone(ctx)
-		removeParents()
+		m.host.close()
 	}
 	return nil
 }

@@ -39,9 +39,8 @@ func (m *Manager) freeze(ctx context.Context, id string, pause bool) error {
 	}
 	if pause {
 		// Kept only until the kernel says the same: no probe begins in between.
-		m.setPausing(id, true)
-		defer m.setPausing(id, false)
-		if err := m.probes.abort(ctx, id); err != nil {
+		defer m.pausing.add(id)()
+		if err := m.attempts.abort(ctx, id); err != nil {
 			return fmt.Errorf("pause container %s: %w", id, err)
 		}
 	}
@@ -59,27 +58,15 @@ func (m *Manager) freeze(ctx context.Context, id string, pause bool) error {
 
 const freezeTries = 5
 
-func (m *Manager) setPausing(id string, pausing bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if pausing {
-		m.pausing[id] = true
-	} else {
-		delete(m.pausing, id)
-	}
-}
-
 // mustNotPause is Docker's conflict for a paused container.
 func (m *Manager) mustNotPause(id string) error {
-	m.mu.Lock()
-	pausing := m.pausing[id]
-	m.mu.Unlock()
+	pausing := m.pausing.has(id)
 	if !pausing {
 		init, ok, err := m.dir.ReadInit(id)
 		if err != nil || !ok {
 			return err
 		}
-		pausing = frozen(init.Pid)
+		pausing = m.host.frozen(init.Pid)
 	}
 	if pausing {
 		return errPaused(id)
@@ -104,14 +91,14 @@ func (m *Manager) Pids(ctx context.Context, id string) ([]int, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	init, live, err := m.live(id)
+	_, live, err := m.live(id)
 	if err != nil {
 		return nil, err
 	}
 	if !live {
 		return nil, notRunning(id)
 	}
-	pids, err := pidsOf(ctx, id, init.Pid)
+	pids, err := m.host.pids(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("list the processes of container %s: %w", id, err)
 	}

@@ -29,7 +29,7 @@ type helper struct {
 }
 
 // start starts satl-init in the container's namespaces.
-func (p *prober) start(t *target, groups []cgroup.Group, l *leaf, out *os.File) (*helper, error) {
+func (p *nsProber) start(t *target, groups []cgroup.Group, l *leaf, out *os.File) (*helper, error) {
 	pidfd, err := shim.Open(t.init.Pid, t.init.Ticks)
 	if err != nil {
 		return nil, err

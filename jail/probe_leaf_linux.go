@@ -28,7 +28,7 @@ type leaf struct {
 
 // newLeaf makes the groups. Where there is no v2 there are none, and the helper
 // kills by looking for children.
-func (p *prober) newLeaf(groups []cgroup.Group) (*leaf, error) {
+func (p *nsProber) newLeaf(groups []cgroup.Group) (*leaf, error) {
 	i := slices.IndexFunc(groups, cgroup.Group.V2)
 	if i < 0 || p.noLeaf {
 		return nil, nil

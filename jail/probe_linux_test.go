@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
+//go:build !fakefreebsd
+
 package jail
 
 import (
@@ -18,26 +20,6 @@ import (
 	"testing"
 	"time"
 )
-
-// probe runs one probe with a time limit, as healthcheck does: counted from
-// the moment the command runs.
-func (n *node) probe(id string, timeout time.Duration, argv ...string) (code int, out string, took time.Duration, err error) {
-	n.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var b bytes.Buffer
-	var began time.Time
-	starts := 0
-	code, err = n.RunProbe(ctx, id, argv, &b, func() {
-		starts++
-		began = time.Now()
-		time.AfterFunc(timeout, cancel)
-	})
-	if err == nil && starts != 1 {
-		n.t.Errorf("started was called %d times", starts)
-	}
-	return code, b.String(), time.Since(began), err
-}
 
 // processes are the container's, by name and state, from the host's view.
 func (n *node) processes(id string) (names []string, zombies int) {
@@ -65,9 +47,6 @@ func (n *node) processes(id string) (names []string, zombies int) {
 	return names, zombies
 }
 
-// noReaper is a first process that never waits for anything.
-const noReaper = `exec sleep 1000`
-
 func TestProbeTimesOutAndIsKilled(t *testing.T) { // cases/probe.md, probe-1
 	n := newNode(t)
 	s := n.spec(noReaper)
@@ -94,7 +73,8 @@ func TestProbeLeavesNothing(t *testing.T) { // cases/probe.md, probe-2
 	for _, how := range []string{"hybrid", "v2", "v1"} {
 		t.Run(how, func(t *testing.T) {
 			n := newNode(t)
-			n.probes.noLeaf, n.probes.noV1 = how == "v1", how == "v2"
+			p := n.probes.(*nsProber)
+			p.noLeaf, p.noV1 = how == "v1", how == "v2"
 			s := n.spec(noReaper)
 			n.start(s)
 			before, _ := n.processes(s.ID)
@@ -200,13 +180,6 @@ func TestProbeGiantOutput(t *testing.T) { // cases/probe.md, probe-4
 	if grown := after.TotalAlloc - before.TotalAlloc; grown > 4<<20 {
 		t.Errorf("%d bytes were allocated for it", grown)
 	}
-}
-
-type counter struct{ n int64 }
-
-func (c *counter) Write(p []byte) (int, error) {
-	c.n += int64(len(p))
-	return len(p), nil
 }
 
 func TestProbeIsTheTask(t *testing.T) { // cases/probe.md, probe-9, and the spec: environment, directory, user

@@ -21,9 +21,10 @@ import (
 	"satld/jail/shim"
 )
 
-// prober runs commands in containers the cheap way: not through the runtime,
+// nsProber runs commands in containers the cheap way: not through the runtime,
 // but with satl-init, started right in the container's namespaces.
-type prober struct {
+type nsProber struct {
+	m      *Manager
 	helper *os.File // a directory with nothing but satl-init in it, mounted nowhere, read-only
 	null   *os.File
 	noLeaf bool // for tests: as if there were no cgroup v2
@@ -31,7 +32,6 @@ type prober struct {
 
 	mu      sync.Mutex
 	targets map[string]*target
-	running map[string]map[*attempt]struct{}
 	count   uint64
 }
 
@@ -44,11 +44,11 @@ type target struct {
 
 const helperName = "satl-init"
 
-// newProber copies satl-init into memory. It is executed from a mount that is
+// newNSProber copies satl-init into memory. It is executed from a mount that is
 // in no mount namespace and cannot be written by anyone, so that a container
 // can neither put another program in its place nor change it (CVE-2019-5736).
-func newProber(path string) (*prober, error) {
-	p := &prober{targets: make(map[string]*target), running: make(map[string]map[*attempt]struct{})}
+func newNSProber(m *Manager, path string) (*nsProber, error) {
+	p := &nsProber{m: m, targets: make(map[string]*target)}
 	if path == "" {
 		return nil, errors.New("satl-init is not there: it belongs beside satld")
 	}
@@ -103,114 +103,55 @@ func privateCopy(path string) (*os.File, error) {
 	return dir, nil
 }
 
-func (p *prober) close() {
+func (p *nsProber) close() {
 	p.helper.Close()
 	p.null.Close()
 }
 
-func (p *prober) forget(id string) {
+func (p *nsProber) forget(id string) {
 	p.mu.Lock()
 	delete(p.targets, id)
 	p.mu.Unlock()
 }
 
-// attempt is one command that runs.
-type attempt struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-}
-
-// abort kills the probes of a container that run now and waits for their end.
-func (p *prober) abort(ctx context.Context, id string) error {
-	p.mu.Lock()
-	var dones []chan struct{}
-	for a := range p.running[id] {
-		a.cancel()
-		dones = append(dones, a.done)
-	}
-	p.mu.Unlock()
-	for _, done := range dones {
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-func (p *prober) enter(ctx context.Context, id string) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	a := &attempt{cancel: cancel, done: make(chan struct{})}
-	p.mu.Lock()
-	if p.running[id] == nil {
-		p.running[id] = make(map[*attempt]struct{})
-	}
-	p.running[id][a] = struct{}{}
-	p.mu.Unlock()
-	return ctx, func() {
-		cancel()
-		p.mu.Lock()
-		delete(p.running[id], a)
-		if len(p.running[id]) == 0 {
-			delete(p.running, id)
-		}
-		p.mu.Unlock()
-		close(a.done)
-	}
-}
-
-// RunProbe: see Runtime.
-func (m *Manager) RunProbe(kill context.Context, id string, argv []string, out io.Writer, started func()) (int, error) {
-	if err := checkID(id); err != nil {
-		return -1, err
-	}
-	if len(argv) == 0 || argv[0] == "" {
-		return -1, invalid("no command specified")
-	}
-	kill, leave := m.probes.enter(kill, id)
-	defer leave()
-	// After it was entered, so that Pause either sees the attempt or is seen.
-	if err := m.mustNotPause(id); err != nil {
-		return -1, err
-	}
-	t, err := m.target(id)
+func (p *nsProber) run(kill context.Context, id string, argv []string, out io.Writer, started func()) (int, error) {
+	t, err := p.target(id)
 	if err != nil {
 		return -1, err
 	}
-	code, err := m.probes.run(kill, t, argv, out, started)
+	code, err := p.attempt(kill, t, argv, out, started)
 	if err != nil && errors.Is(err, unix.ESRCH) {
 		err = notRunning(id)
 	}
 	return code, err
 }
 
-func (m *Manager) target(id string) (*target, error) {
-	m.probes.mu.Lock()
-	t := m.probes.targets[id]
-	m.probes.mu.Unlock()
+func (p *nsProber) target(id string) (*target, error) {
+	p.mu.Lock()
+	t := p.targets[id]
+	p.mu.Unlock()
 	if t != nil {
 		return t, nil
 	}
-	_, running, err := m.Running(context.Background(), id)
+	_, running, err := p.m.Running(context.Background(), id)
 	if err != nil {
 		return nil, err
 	}
 	if !running {
 		return nil, notRunning(id)
 	}
-	config, err := m.process(id)
+	config, err := p.m.process(id)
 	if err != nil {
 		return nil, err
 	}
-	init, _, err := m.dir.ReadInit(id)
+	init, _, err := p.m.dir.ReadInit(id)
 	if err != nil {
 		return nil, err
 	}
 	t = &target{init: init, process: config.Process, rlimits: rlimitsOf(init.Pid, config.Process.Rlimits)}
-	m.probes.mu.Lock()
-	m.probes.targets[id] = t
-	m.probes.mu.Unlock()
+	p.mu.Lock()
+	p.targets[id] = t
+	p.mu.Unlock()
 	return t, nil
 }
 
@@ -232,14 +173,10 @@ func rlimitsOf(pid int, set []specs.POSIXRlimit) []entry.Rlimit {
 	return slices.Collect(maps.Values(limits))
 }
 
-// killLimit is how long a killed probe may take to be gone. A process that
-// does not die within it hangs in the kernel, and the caller must not.
-const killLimit = 30 * time.Second
-
 // helperLimit is how long the helper may take to kill before it is helped.
 const helperLimit = 5 * time.Second
 
-func (p *prober) run(kill context.Context, t *target, argv []string, out io.Writer, started func()) (code int, err error) {
+func (p *nsProber) attempt(kill context.Context, t *target, argv []string, out io.Writer, started func()) (code int, err error) {
 	groups, err := cgroup.Of(t.init.Pid)
 	if err != nil {
 		return -1, unix.ESRCH

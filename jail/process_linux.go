@@ -17,22 +17,31 @@ import (
 	"golang.org/x/sys/unix"
 
 	"satld/jail/cgroup"
-	"satld/jail/shim"
 )
 
-// signalInit signals a container's first process and no other one that got
-// its pid since; one that is gone is no error.
-func signalInit(init shim.Init, sig int) error {
-	f, err := shim.Open(init.Pid, init.Ticks)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
+// groups is the host that Linux is: what a container needs besides the runtime
+// is its control groups.
+type groups struct{ driver runc }
+
+func (groups) begin(context.Context, Spec) error             { return nil }
+func (groups) made(context.Context, Spec) error              { return nil }
+func (groups) ending(string) []string                        { return nil } // the kernel ends a PID namespace with its first process
+func (groups) lingers(context.Context, string) (bool, error) { return false, nil }
+func (groups) dying(context.Context) ([]DyingJail, error)    { return nil, nil }
+func (groups) warnings() []string                            { return nil }
+func (groups) reconcile(context.Context)                     {}
+func (groups) work(context.Context)                          {}
+func (groups) close()                                        { removeParents() }
+
+// end: see host.
+func (g groups) end(ctx context.Context, id string) error {
+	if _, err := os.Lstat(filepath.Join(g.driver.root, id)); err == nil {
+		if err := run(ctx, g.driver.remove(id)); err != nil {
+			return fmt.Errorf("delete container %s: %w", id, err)
+		}
 	}
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := unix.PidfdSendSignal(int(f.Fd()), unix.Signal(sig), nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return err
+	if err := sweep(ctx, id); err != nil {
+		return fmt.Errorf("delete container %s: %w", id, err)
 	}
 	return nil
 }
@@ -57,7 +66,7 @@ func freezers(pid int) (files [][3]string) {
 
 // frozen tells whether the container whose first process is pid is paused, or
 // on the way there.
-func frozen(pid int) bool {
+func (groups) frozen(pid int) bool {
 	for _, f := range freezers(pid) {
 		if b, err := os.ReadFile(f[0]); err == nil && (strings.HasPrefix(string(b), f[1]) || strings.HasPrefix(string(b), "FREEZING")) {
 			return true
@@ -67,7 +76,7 @@ func frozen(pid int) bool {
 }
 
 // thaw lets a paused container's processes run, so that they can die.
-func thaw(pid int) error {
+func (groups) thaw(pid int) error {
 	for _, f := range freezers(pid) {
 		if b, err := os.ReadFile(f[0]); err != nil || strings.HasPrefix(string(b), f[2]) {
 			continue
@@ -79,10 +88,10 @@ func thaw(pid int) error {
 	return nil
 }
 
-// pidsOf lists the processes of the container. It goes by the groups' names,
+// pids lists the processes of the container. It goes by the groups' names,
 // not by those that the kernel tells for the first process: an ended one is
 // told to be in the root group of v1, which is the whole machine.
-func pidsOf(_ context.Context, id string, _ int) ([]int, error) {
+func (groups) pids(_ context.Context, id string) ([]int, error) {
 	dirs, err := cgroup.At(cgroupParent + "/" + id)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import "net/netip"
 
 // Spec is all that a container's runtime needs to know of it.
 type Spec struct {
-	ID         string // 64 hex digits; the runtime's container ID and, on FreeBSD, the jail's name
+	ID         string // the runtime's container ID and, on FreeBSD, the jail's name, of which each is used once
 	TaskID     string // empty for a container that belongs to no task
 	Rootfs     string // absolute path of the mounted root
 	ReadOnly   bool   // read-only root
@@ -38,9 +38,14 @@ type Spec struct {
 	ShmSize         int64 // bytes of /dev/shm; 0 is the default (64 MiB)
 	OOMScoreAdj     int
 	Annotations     map[string]string
-	LogMaxSize      int64      // bytes per log file before it rotates; 0 is the default
-	LogMaxFiles     int        // files kept, the current one included; 0 is the default
-	Address         netip.Addr // for runtimes that plumb by address; may be invalid
+	// OS is that of the image: "freebsd", "linux", or "" for the system's own.
+	OS string
+	// JailParams are the container's labels below satl.jail. without that
+	// prefix, such as allow.mlock: parameters of its jail. See CheckParams.
+	JailParams  map[string]string
+	LogMaxSize  int64      // bytes per log file before it rotates; 0 is the default
+	LogMaxFiles int        // files kept, the current one included; 0 is the default
+	Address     netip.Addr // for runtimes that plumb by address; may be invalid
 }
 
 // Mount is one mount besides the standard ones. Type is "bind", "tmpfs".

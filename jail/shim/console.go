@@ -29,7 +29,7 @@ func ListenConsole(dir string) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	l, err := listen(dir, name)
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("listen for the console: %w", err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,6 +30,8 @@ type container struct {
 	ended   chan struct{} // closed when the first process has ended
 	drained chan struct{} // closed when all output is in the log, and the exit for all to see
 	pumps   sync.WaitGroup
+	// released: this shim let the first process run.
+	released atomic.Bool
 
 	mu        sync.Mutex
 	followers map[chan struct{}]struct{}

@@ -41,7 +41,7 @@ func (s *server) create(id string, req CreateRequest) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if pid, err = readPid(req.PidFile); err != nil {
+	if pid, err = awaitPid(req.PidFile); err != nil {
 		return 0, err
 	}
 	c.init.Pid = pid
@@ -58,7 +58,21 @@ func (s *server) create(id string, req CreateRequest) (pid int, err error) {
 	return pid, nil
 }
 
-func readPid(file string) (int, error) {
+// pidLimit is how long after its command's end a runtime may take to write the
+// pid file.
+const pidLimit = 5 * time.Second
+
+// awaitPid reads a pid file that may be late.
+func awaitPid(file string) (pid int, err error) {
+	for deadline := time.Now().Add(pidLimit); ; time.Sleep(10 * time.Millisecond) {
+		if pid, err = ReadPid(file); err == nil || time.Now().After(deadline) {
+			return pid, err
+		}
+	}
+}
+
+// ReadPid reads the pid file that a runtime wrote.
+func ReadPid(file string) (int, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return 0, fmt.Errorf("read the pid the runtime wrote: %w", err)
@@ -95,13 +109,20 @@ func (s *server) runWithConsole(c *container, req CreateRequest) error {
 		return err
 	}
 	defer null.Close()
+	words := null
+	if req.Errors != "" {
+		if words, err = os.OpenFile(req.Errors, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+			return err
+		}
+		defer words.Close()
+	}
 	argv := slices.Clone(req.Argv)
 	for i, a := range argv {
 		if a == ConsoleArg {
 			argv[i] = console.Path
 		}
 	}
-	if err := s.command(argv, req.Timeout, [3]*os.File{null, null, null}); err != nil {
+	if err := s.command(argv, req.Timeout, [3]*os.File{null, null, words}); err != nil {
 		return err
 	}
 	master, err := console.Receive()
@@ -137,7 +158,7 @@ func (s *server) command(argv []string, limit time.Duration, stdio [3]*os.File) 
 		}
 		return refuse(KindRuntime, "%s: exit status %d", strings.Join(argv, " "), code(ws))
 	case <-late.C:
-		signalPid(pid)
+		killCommand(pid)
 		<-status
 		return refuse(KindRuntime, "%s: killed after %v", strings.Join(argv, " "), limit)
 	}

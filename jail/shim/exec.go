@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // exec runs the runtime's exec so that the process is left to us: its status
@@ -18,6 +20,11 @@ func (s *server) exec(cn net.Conn, req ExecRequest, stdio []*os.File) {
 		closeAll(stdio)
 		reply(cn, response{}, refuse(KindFailed, "exec needs a command and three files, not %d", len(stdio)))
 		return
+	}
+	for _, f := range stdio { // as a command expects it; they came so that we would not block
+		if err := unix.SetNonblock(int(f.Fd()), false); err != nil {
+			complain("exec: %v", err)
+		}
 	}
 	pid, status, err := s.runExec(req, [3]*os.File(stdio))
 	closeAll(stdio)
@@ -37,7 +44,7 @@ func (s *server) runExec(req ExecRequest, stdio [3]*os.File) (int, <-chan syscal
 	if err := s.command(req.Argv, req.Timeout, stdio); err != nil {
 		return 0, nil, err
 	}
-	pid, err := readPid(req.PidFile)
+	pid, err := awaitPid(req.PidFile)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -46,15 +46,18 @@ func (d Dir) file(id, name string) string { return filepath.Join(d.Container(id)
 // Init is a container's first process and what a new shim must know to take
 // it over.
 type Init struct {
-	Pid         int
-	Ticks       uint64 // start time as the kernel counts it: with Pid, an identity
-	Waiting     string `json:",omitempty"` // its command line while it waits for start
-	OOMFile     string `json:",omitempty"` // see cgroup.OOMFile
-	TTY         bool   `json:",omitempty"`
-	Stdin       bool   `json:",omitempty"`
-	StdinOnce   bool   `json:",omitempty"`
-	LogMaxSize  int64  `json:",omitempty"`
-	LogMaxFiles int    `json:",omitempty"`
+	Pid     int
+	Ticks   uint64 // start time as the kernel counts it: with Pid, an identity
+	Waiting string `json:",omitempty"` // its command line while it waits for start
+	OOMFile string `json:",omitempty"` // see cgroup.OOMFile
+	// End is run when the first process has ended, where the kernel does not
+	// end the others of the container with it.
+	End         []string `json:",omitempty"`
+	TTY         bool     `json:",omitempty"`
+	Stdin       bool     `json:",omitempty"`
+	StdinOnce   bool     `json:",omitempty"`
+	LogMaxSize  int64    `json:",omitempty"`
+	LogMaxFiles int      `json:",omitempty"`
 }
 
 // Started is when the first process was let run.

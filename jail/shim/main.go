@@ -6,10 +6,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,13 +22,26 @@ import (
 // that it listens ("ok"), or why it does not.
 const ReadyEnv = "SATL_SHIM_READY_FD"
 
+// InJailFlag and SetFlag make the command do something else: enter a jail, set
+// a number by sysctl(3), end. It is a process of its own, as a jail is entered
+// for good.
+const (
+	InJailFlag = "--in-jail"
+	SetFlag    = "--set"
+)
+
 // Main is `satld shim --state-dir DIR`: it returns when the shim has ended.
 // One that runs in the directory already is no error.
 func Main(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("shim", flag.ContinueOnError)
 	dir := fs.String("state-dir", "", "state directory of the containers")
+	jid := fs.Int(strings.TrimPrefix(InJailFlag, "--"), 0, "instead: enter this jail")
+	setting := fs.String(strings.TrimPrefix(SetFlag, "--"), "", "and there set NAME=NUMBER")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if *jid > 0 {
+		return setInJail(*jid, *setting)
 	}
 	if *dir == "" || fs.NArg() > 0 {
 		return fmt.Errorf("usage: shim --state-dir DIR")
@@ -79,19 +92,13 @@ func run(ctx context.Context, dir Dir) (err error) {
 	s.adopt()
 
 	os.Remove(dirFile(dir, socketName)) // ours: we hold the lock
-	dirf, path, err := short(string(dir), socketName)
-	if err != nil {
-		return fmt.Errorf("shim: %w", err)
-	}
 	old := unix.Umask(0o177)
-	l, err := net.Listen("unix", path)
+	l, err := listen(string(dir), socketName)
 	unix.Umask(old)
 	if err != nil {
-		dirf.Close()
 		return fmt.Errorf("shim: listen in %s: %w", dir, err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	dirf.Close()
+	l.SetUnlinkOnClose(false)
 	ready("ok")
 	ready = func(string) {}
 	stop := context.AfterFunc(ctx, func() {

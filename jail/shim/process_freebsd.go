@@ -3,37 +3,56 @@
 package shim
 
 import (
-	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"satld/jail/reap"
 )
 
-// commandSetsid: ocijail calls setsid(2) itself and fails where it may not.
+// commandSetsid: ocijail calls setsid(2) itself, in the processes it forks and
+// in those it becomes, and fails where it may not.
 const commandSetsid = false
 
-// becomeReaper makes this process the parent of its descendants' orphans
-// (procctl(2), PROC_REAP_ACQUIRE).
-func becomeReaper() error {
-	const pPid, reapAcquire = 0, 2
-	_, _, errno := unix.Syscall6(unix.SYS_PROCCTL, pPid, uintptr(os.Getpid()), reapAcquire, 0, 0, 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
-}
+// becomeReaper makes this process the parent of its descendants' orphans, also
+// of those in jails.
+func becomeReaper() error { return reap.Become() }
 
-// StartTicks is when a process started, in microseconds since the epoch, from
-// sysctl kern.proc.pid. Unverified on FreeBSD.
+// StartTicks is when a process started, in microseconds since the epoch. With
+// the pid it names one process for good. One that has ended is ESRCH.
 func StartTicks(pid int) (uint64, error) {
-	k, err := unix.SysctlRaw("kern.proc.pid", pid)
+	k, err := procOf(pid)
 	if err != nil {
 		return 0, err
 	}
-	return startOf(k)
+	if k.zombie() {
+		return 0, unix.ESRCH
+	}
+	return k.start(), nil
 }
 
+// StartTime is StartTicks as a time of day.
+func StartTime(pid int) (time.Time, error) {
+	us, err := StartTicks(pid)
+	return time.UnixMicro(int64(us)), err
+}
+
+// Comm is the base name of what the process executed last, at most 19 bytes of
+// it; also of one that has ended and was not reaped. "" when it is gone.
+func Comm(pid int) string {
+	k, err := procOf(pid)
+	if err != nil {
+		return ""
+	}
+	return k.comm()
+}
+
+// CommMax is how many bytes of a name Comm tells.
+const CommMax = 19
+
 // waitStranger waits for a process that is not our child: NOTE_EXIT carries
-// the status (facts of ocijail: exit status of the main process). Unverified.
+// the status for others than the parent too. It is lost, and -1, when the
+// process has ended already.
 func waitStranger(pid int, ticks uint64) int {
 	kq, err := unix.Kqueue()
 	if err != nil {
@@ -62,8 +81,15 @@ func waitStranger(pid int, ticks uint64) int {
 	}
 }
 
-func commandLine(int) string { return "" } // only of use with an exec.fifo
+// commandLine tells a first process that waits for start (it is still the
+// runtime's) from one that goes on to the container's command.
+func commandLine(pid int) string { return Comm(pid) }
 
 func oomFile(int) string { return "" }
 
 func oomKilled(string) bool { return false }
+
+// killCommand ends a command of the runtime and all that it started: one that
+// hangs may have forked the container's first process, which then waits for
+// it for ever.
+func killCommand(pid int) { reap.KillTree(pid) }

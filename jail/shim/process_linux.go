@@ -10,11 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"satld/jail/cgroup"
+	"satld/platform"
 )
 
 // commandSetsid: the runtime's commands get a session of their own, out of
@@ -56,6 +58,25 @@ func StartTicks(pid int) (uint64, error) {
 		return 0, unix.ESRCH
 	}
 	return strconv.ParseUint(f[statStart], 10, 64)
+}
+
+// StartTime is StartTicks as a time of day, to about a second.
+func StartTime(pid int) (time.Time, error) {
+	ticks, err := StartTicks(pid)
+	if err != nil {
+		return time.Time{}, err
+	}
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return time.Time{}, err
+	}
+	_, rest, _ := strings.Cut(string(b), "\nbtime ")
+	boot, err := strconv.ParseInt(strings.SplitN(rest, "\n", 2)[0], 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the time of boot: %w", err)
+	}
+	const ticksPerSecond = 100 // USER_HZ
+	return time.Unix(boot, 0).Add(time.Duration(ticks) * time.Second / ticksPerSecond), nil
 }
 
 // Open gives a pidfd of the process, or ESRCH when it is gone.
@@ -139,7 +160,27 @@ func commandLine(pid int) string {
 	return string(b)
 }
 
+// Comm is the base name of what the process executed last, at most 15 bytes of
+// it; also of one that has ended and was not reaped. "" when it is gone.
+func Comm(pid int) string {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+	return strings.TrimSuffix(string(b), "\n")
+}
+
+// CommMax is how many bytes of a name Comm tells.
+const CommMax = 15
+
+// killCommand ends a command of the runtime and what it started: it leads a
+// group (commandSetsid).
+func killCommand(pid int) {
+	syscall.Kill(-pid, syscall.SIGKILL)
+	signalPid(pid)
+}
+
 func oomFile(pid int) string {
+	if platform.OS == "freebsd" { // stand-ins have no groups
+		return ""
+	}
 	groups, err := cgroup.Of(pid)
 	if err != nil {
 		return ""

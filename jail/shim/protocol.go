@@ -46,6 +46,9 @@ type CreateRequest struct {
 	// path of the console socket.
 	Argv    []string
 	PidFile string // where the runtime writes the first process's pid
+	// Errors is a file for what the command prints where that does not go to
+	// the container's log, which is with a terminal; "" is nowhere.
+	Errors  string `json:",omitempty"`
 	Timeout time.Duration
 	Init    Init // what is known of it already: all but Pid, Ticks and OOMFile
 }

@@ -252,6 +252,7 @@ func reply(w io.Writer, resp response, err error) error {
 func (s *server) watch(c *container, wait func() Exit) {
 	e := wait()
 	s.insist(c, func() error { return s.dir.writeEnded(c.id, e) })
+	s.endOthers(c)
 	close(c.ended)
 	c.finish()
 	s.insist(c, func() error { return s.dir.publishEnded(c.id) })
@@ -263,6 +264,22 @@ func (s *server) watch(c *container, wait func() Exit) {
 		case ch <- c.id:
 		default: // it does not read: it finds the file when it asks
 		}
+	}
+}
+
+// endOthers ends what the first process leaves behind, if the kernel does not:
+// it would hold the output open, and work on in a container that is over.
+func (s *server) endOthers(c *container) {
+	if len(c.init.End) == 0 {
+		return
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err == nil {
+		err = s.command(c.init.End, endLimit, [3]*os.File{null, null, null})
+		null.Close()
+	}
+	if err != nil { // also where nothing is left to end
+		complain("container %s: end the other processes: %v", c.id, err)
 	}
 }
 
@@ -279,6 +296,9 @@ func (s *server) insist(c *container, write func() error) {
 		time.Sleep(time.Second)
 	}
 }
+
+// endLimit bounds endOthers: deleting the container ends them too.
+const endLimit = 10 * time.Second
 
 // exit makes an Exit of a status seen now.
 func (c *container) exit(code int) Exit {

@@ -22,6 +22,16 @@ func short(dir, name string) (*os.File, string, error) {
 	return os.NewFile(uintptr(fd), dir), fmt.Sprintf("/proc/%d/fd/%d/%s", os.Getpid(), fd, name), nil
 }
 
+// listen listens on the socket name in dir.
+func listen(dir, name string) (*net.UnixListener, error) {
+	f, path, err := short(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+}
+
 func dial(ctx context.Context, dir string) (net.Conn, error) {
 	f, path, err := short(dir, socketName)
 	if err != nil {

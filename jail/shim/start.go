@@ -18,10 +18,10 @@ func (s *server) start(id string, req StartRequest) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	if was && (req.Fifo == "" || !exists(req.Fifo)) {
+	c := s.container(id)
+	if was && !waits(c, req) {
 		return st.At, nil
 	}
-	c := s.container(id)
 	if c == nil {
 		return time.Time{}, refuse(KindNotFound, "container %s is not here", id)
 	}
@@ -35,16 +35,31 @@ func (s *server) start(id string, req StartRequest) (time.Time, error) {
 	if err := writeJSON(s.dir.file(id, startedName), Started{At: at}); err != nil {
 		return time.Time{}, err
 	}
-	if req.Fifo != "" {
+	switch {
+	case req.Fifo != "":
 		err = c.release(req.Fifo, limit)
-	} else {
+	case c.hasEnded(): // the runtime does not look
+		err = refuse(KindEnded, "container %s has ended", id)
+	default:
 		err = s.startCommand(req.Argv, limit)
 	}
 	if err != nil {
-		os.Remove(s.dir.file(id, startedName))
+		if !was {
+			os.Remove(s.dir.file(id, startedName))
+		}
 		return time.Time{}, err
 	}
+	c.released.Store(true)
 	return at, nil
+}
+
+// waits tells whether a container that is said to be started still waits for
+// it: a shim may have died between writing it down and doing it.
+func waits(c *container, req StartRequest) bool {
+	if req.Fifo != "" {
+		return exists(req.Fifo)
+	}
+	return c != nil && !c.released.Load() && !c.hasEnded() && c.init.Waiting != "" && commandLine(c.init.Pid) == c.init.Waiting
 }
 
 func exists(path string) bool {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
+//go:build linux || freebsdhost
+
 package jail
 
 import (

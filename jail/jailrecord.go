@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package jail
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// jailRecord is what is known of a jail from before it is made until nothing
+// of it is left, which can be long after its container was forgotten.
+type jailRecord struct {
+	Rootfs  string
+	VNET    bool      `json:",omitempty"`
+	Limits  bool      `json:",omitempty"` // rctl(8) has rules of it
+	Deleted time.Time `json:",omitzero"`  // when its removal began
+}
+
+// jailRecords is the directory that holds them, a file for each by its name.
+type jailRecords string
+
+func (d jailRecords) file(name string) string { return filepath.Join(string(d), name+".json") }
+
+func (d jailRecords) read(name string) (r jailRecord, ok bool, err error) {
+	b, err := os.ReadFile(d.file(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return r, false, fmt.Errorf("read the record of jail %s: %w", name, err)
+	}
+	return r, true, nil
+}
+
+// write replaces a record in one step.
+func (d jailRecords) write(name string, r jailRecord) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write the record of jail %s: %w", name, err)
+		}
+	}()
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(string(d), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), d.file(name))
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+func (d jailRecords) remove(name string) error {
+	err := os.Remove(d.file(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// all reads the records there are. One that cannot be read is in the error,
+// and the others are returned all the same.
+func (d jailRecords) all() (map[string]jailRecord, error) {
+	entries, err := os.ReadDir(string(d))
+	if err != nil {
+		return nil, fmt.Errorf("list the records of jails: %w", err)
+	}
+	found := make(map[string]jailRecord)
+	var errs []error
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok || checkID(name) != nil {
+			continue
+		}
+		r, ok, err := d.read(name)
+		if ok {
+			found[name] = r
+		}
+		errs = append(errs, err)
+	}
+	return found, errors.Join(errs...)
+}
