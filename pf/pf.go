@@ -42,6 +42,8 @@ type Config struct {
 	Group string
 	// Uplinks tells the interfaces that lead out, sorted; asked at each audit.
 	Uplinks func(ctx context.Context) ([]string, error)
+	// Addrs tells the host's own addresses; nil asks the system.
+	Addrs func() ([]netip.Addr, error)
 	// CheckOnly has rules checked by pfctl -n and nothing loaded.
 	CheckOnly bool
 	Logger    *slog.Logger   // nil is slog.Default
@@ -54,7 +56,6 @@ type Redirector struct {
 	log     *slog.Logger
 	anchors anchors
 	run     command.Runner
-	local   func() (map[netip.Addr]bool, error) // the host's own addresses
 
 	mu      sync.Mutex // one pass at a time, and guards the rest
 	at      place      // as of the last look
@@ -67,12 +68,15 @@ type Redirector struct {
 // New makes a Redirector after looking that the main ruleset calls our anchors.
 // Nothing is written before the first Apply.
 func New(ctx context.Context, cfg Config) (*Redirector, error) {
-	r := &Redirector{cfg: cfg, log: cfg.Logger, run: cfg.Run, local: interfaceAddrs, anchors: anchors{nat: "satl/nat", rdr: "satl/rdr"}}
+	r := &Redirector{cfg: cfg, log: cfg.Logger, run: cfg.Run, anchors: anchors{nat: "satl/nat", rdr: "satl/rdr"}}
 	if r.log == nil {
 		r.log = slog.Default()
 	}
 	if r.run == nil {
 		r.run = command.Run
+	}
+	if r.cfg.Addrs == nil {
+		r.cfg.Addrs = HostAddrs
 	}
 	if cfg.Suffix != "" {
 		r.anchors.nat, r.anchors.rdr = r.anchors.nat+"_"+cfg.Suffix, r.anchors.rdr+"_"+cfg.Suffix

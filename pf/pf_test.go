@@ -20,7 +20,13 @@ import (
 )
 
 func configOf(m *memory) Config {
-	return Config{Group: "satl01234567g", Run: m.run, Uplinks: func(context.Context) ([]string, error) { return []string{"vtnet0"}, nil }}
+	return Config{
+		Group: "satl01234567g", Run: m.run,
+		Uplinks: func(context.Context) ([]string, error) { return []string{"vtnet0"}, nil },
+		Addrs: func() ([]netip.Addr, error) {
+			return []netip.Addr{netip.MustParseAddr("192.0.2.1"), front.Gateway()}, nil
+		},
+	}
 }
 
 func open(t interface {
@@ -35,9 +41,6 @@ func open(t interface {
 	r, err := New(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
-	}
-	r.local = func() (map[netip.Addr]bool, error) {
-		return map[netip.Addr]bool{netip.MustParseAddr("192.0.2.1"): true, front.Gateway(): true}, nil
 	}
 	return r
 }

@@ -23,14 +23,14 @@ func TestStates(t *testing.T) {
 	for _, s := range states {
 		ids = append(ids, s.id)
 	}
-	if got := strings.Join(ids, " "); got != "01 03 04 05 06 08" {
+	if got := strings.Join(ids, " "); got != "01 02 03 04 05 06 07 08 10 11 12" {
 		t.Fatalf("%+v", states)
 	}
 	if s := states[0]; s.proto != "udp" || s.backend.String() != "10.89.0.2:5300" || s.dialled.String() != "10.89.0.1:5300" || s.halfOpen {
 		t.Errorf("%+v", s)
 	}
 	h := hostView{subnets: []redirect.Subnet{{Prefix: netip.MustParsePrefix("10.89.0.0/24")}},
-		local: map[netip.Addr]bool{netip.MustParseAddr("10.89.0.1"): true, netip.MustParseAddr("192.0.2.1"): true}}
+		local: []netip.Addr{netip.MustParseAddr("10.89.0.1"), netip.MustParseAddr("192.0.2.1")}}
 	udp := redirect.Flow{Proto: "udp", Published: 5300}
 	tcp := redirect.Flow{Proto: "tcp", Published: 8080}
 	gone := redirect.Flow{Proto: "tcp", Published: 8080, Backend: ports("10.89.0.2:80")[0], All: true}
@@ -39,16 +39,18 @@ func TestStates(t *testing.T) {
 		keep string
 		want string
 	}{
-		{udp, "", "01 06"}, // 06 was not redirected yet, 08 only passes through
-		{udp, "10.89.0.2:5300", "06"},
-		{tcp, "", "04"}, // the established one stays (pool-2)
-		{tcp, "10.89.0.2:80", ""},
-		{gone, "", "03 04"},
-		{redirect.Flow{Proto: "tcp", Published: 8080, Backend: ports("10.89.0.3:80")[0], All: true}, "", ""},
-		{redirect.Flow{Proto: "tcp", HostIP: netip.MustParseAddr("192.0.2.1"), Published: 8080}, "", "04"},
-		{redirect.Flow{Proto: "tcp", HostIP: netip.MustParseAddr("192.0.2.2"), Published: 8080}, "", ""},
-		{redirect.Flow{Proto: "tcp", Published: 22}, "", ""}, // the operator's own (pool-9)
-		{redirect.Flow{Proto: "tcp", Published: 22, All: true}, "", ""},
+		// 06 was not redirected yet, 08 only passes through, 02 is the other
+		// half of 01, 10 one that lost its own; 11 is the host's.
+		{udp, "", "01 06 02 10"},
+		{udp, "10.89.0.2:5300", "06 10"},
+		{tcp, "", "04 10"}, // the established one stays (pool-2)
+		{tcp, "10.89.0.2:80", "10"},
+		{gone, "", "03 04 10 12"},
+		{redirect.Flow{Proto: "tcp", Published: 8080, Backend: ports("10.89.0.3:80")[0], All: true}, "", "10"},
+		{redirect.Flow{Proto: "tcp", HostIP: netip.MustParseAddr("192.0.2.1"), Published: 8080}, "", "04 10"},
+		{redirect.Flow{Proto: "tcp", HostIP: netip.MustParseAddr("192.0.2.2"), Published: 8080}, "", "10"},
+		{redirect.Flow{Proto: "tcp", Published: 22}, "", "10"}, // the operator's own (pool-9)
+		{redirect.Flow{Proto: "tcp", Published: 22, All: true}, "", "10"},
 	} {
 		if c.keep != "" {
 			c.flow.Keep = ports(c.keep)

@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 
 	"satld/forward"
@@ -39,7 +37,7 @@ func newPF(ctx context.Context, cfg Config, networks *network.Manager, log *slog
 		if seen, err := filter.FiltersLocal(ctx); seen || err != nil {
 			return nil, err
 		}
-		return hostAddrs()
+		return pf.HostAddrs()
 	}})
 	return &pfAndLocal{Redirector: filter, local: local}, nil
 }
@@ -68,21 +66,3 @@ func (r *pfAndLocal) Warnings(ctx context.Context, bridges []string) []string {
 
 // Run serves the host until ctx is done.
 func (r *pfAndLocal) Run(ctx context.Context) error { return r.local.Run(ctx) }
-
-// hostAddrs are the host's own IPv4 addresses but for its loopback.
-func hostAddrs() (out []netip.Addr, err error) {
-	all, err := net.InterfaceAddrs()
-	if err != nil {
-		return nil, fmt.Errorf("list the host's addresses: %w", err)
-	}
-	for _, a := range all {
-		n, ok := a.(*net.IPNet)
-		if !ok || n.IP.To4() == nil || n.IP.IsLoopback() {
-			continue
-		}
-		if ip, ok := netip.AddrFromSlice(n.IP.To4()); ok {
-			out = append(out, ip)
-		}
-	}
-	return out, nil
-}
