@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # make demo   sets up what is missing and shows the whole job on this machine
 # make test   everything that has to pass, as CI runs it
+# make package   the package for FreeBSD, in dist/, made on any system
 
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -10,7 +11,7 @@ BIN     ?= bin
 export CGO_ENABLED = 0
 LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
-.PHONY: all build setup demo test vet bench clean
+.PHONY: all build setup demo test vet bench package clean
 
 all: build
 
@@ -37,5 +38,14 @@ test: setup vet
 bench: setup build
 	bench/run
 
+# The package for FreeBSD: programs built for it, the tree as it is installed,
+# the manifest, and the archive for pkg-add(8). See packaging/freebsd.
+DIST ?= dist
+ARCH ?= amd64
+package:
+	GOOS=freebsd GOARCH=$(ARCH) $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(DIST)/programs/ ./cmd/satld ./cmd/satl
+	$(GO) run ./scripts/mkpackage -version '$(VERSION)' -arch $(ARCH) -binaries $(DIST)/programs -out $(DIST) \
+		-time $$(git log -1 --format=%ct 2>/dev/null || echo 0)
+
 clean:
-	rm -rf $(BIN)
+	rm -rf $(BIN) $(DIST)
