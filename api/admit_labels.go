@@ -13,6 +13,8 @@ import (
 
 	"satld/apps"
 	"satld/healthcheck"
+	"satld/jail"
+	"satld/platform"
 )
 
 // maxDrain is the longest wait between withdrawal and stop: more is a mistake
@@ -93,9 +95,25 @@ func admitServiceLabels(spec *swarm.ServiceSpec) error {
 			return errInvalid("label %s is a service label, not a container label", name)
 		case !isContainerLabel(name):
 			return errInvalid("unknown label %s", name)
-		case strings.HasPrefix(name, jailPrefix):
-			return errNotSupported("label %s is not supported yet", name)
 		}
+	}
+	return admitJail(spec.TaskTemplate.ContainerSpec.Labels, platform.OS)
+}
+
+// admitJail checks the labels that are parameters of a jail; system is the one
+// that services run on.
+func admitJail(labels map[string]string, system string) error {
+	params := make(map[string]string)
+	for name, value := range labels {
+		if param, ok := strings.CutPrefix(name, jailPrefix); ok {
+			params[param] = value
+		}
+	}
+	if err := jail.CheckParams(params); err != nil {
+		return errInvalid("%v", err)
+	}
+	if len(params) > 0 && system != "freebsd" {
+		return errNotSupported("labels %s* are parameters of FreeBSD jails, and there are none on %s", jailPrefix, system)
 	}
 	return nil
 }

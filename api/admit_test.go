@@ -119,6 +119,8 @@ func TestAdmitRefuses(t *testing.T) {
 		{inContainer(`"Labels":{"satl.health.profile":"strict"},"Healthcheck":{"Test":["CMD","x"]}`), 400, "satl.health.profile"},
 		{inContainer(`"Labels":{"satl.health.http.header.X-A":"1"}`), 400, "satl.health.http.header.X-A needs satl.health.http"},
 		{inContainer(`"Labels":{"satl.jail.":"1"}`), 400, "unknown label satl.jail."},
+		{inContainer(`"Labels":{"satl.jail.exec.start":"/bin/sh"}`), 400, "satl.jail.exec.start"},
+		{inContainer(`"Labels":{"satl.jail.sysvshm":"maybe"}`), 400, "it is new, inherit or disable"},
 		{inService(`"Labels":{"satl.jail.allow.mlock":"true"}`), 400, "is a container label"},
 		{inContainer(`"Labels":{"satl.health.http.header.":"1"}`), 400, "names no header field"},
 		{inContainer(`"Labels":{"satl.health.nonsense":"1"}`), 400, "unknown label satl.health.nonsense"},
@@ -264,6 +266,25 @@ func TestAdmitProbesOfLabels(t *testing.T) {
 		probe, err := effectiveProbe(spec)
 		if err != nil || probe.Kind != healthcheck.HTTP || probe.Port != 8080 {
 			t.Errorf("%s: %+v, %v", c.labels, probe, err)
+		}
+	}
+}
+
+// TestAdmitJail: parameters of jails are for the system that has jails.
+func TestAdmitJail(t *testing.T) {
+	for _, c := range []struct {
+		labels         map[string]string
+		linux, freebsd int // status; 0 is admitted
+	}{
+		{map[string]string{"satl.jail.allow.mlock": "true", "satl.jail.sysvshm": "new", "other": "x"}, 501, 0},
+		{map[string]string{"satl.jail.allow.nonsense": "true"}, 400, 400},
+		{map[string]string{"other": "x"}, 0, 0},
+	} {
+		for system, status := range map[string]int{"linux": c.linux, "freebsd": c.freebsd} {
+			err := admitJail(c.labels, system)
+			if (err == nil) != (status == 0) || err != nil && statusOf(err) != status {
+				t.Errorf("%v on %s: %v, want %d", c.labels, system, err, status)
+			}
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/go-connections/nat"
 	"github.com/moby/sys/signal"
+
+	"satld/platform"
 )
 
 // admitRun checks what `run` asks for. What isolates or promises
@@ -47,6 +49,9 @@ func checkRun(c *container.Config, h *container.HostConfig) error {
 		if err := admitAppLabel(name, c.Labels[name]); err != nil {
 			return err
 		}
+	}
+	if err := admitJail(c.Labels, platform.OS); err != nil {
+		return err
 	}
 	if c.StopSignal != "" {
 		if _, err := signal.ParseSignal(c.StopSignal); err != nil {
