@@ -19,8 +19,8 @@ func TestUpdateExitCodes(t *testing.T) {
 	if out, stderr, err := d.try("service", "update", "-q", "--no-resolve-image", "--env-add", "V=2", "web"); err == nil || !strings.Contains(stderr, "update rolled back") {
 		t.Errorf("an update that is rolled back: %v\n%s%s", err, out, stderr)
 	}
-	if state, message := d.updateStatus("web"); state != "rollback_completed" || !strings.HasPrefix(message, "update rolled back") {
-		t.Errorf("%s: %s", state, message)
+	if u := d.service("web").UpdateStatus; u == nil || u.State != "rollback_completed" || !strings.HasPrefix(u.Message, "update rolled back") {
+		t.Errorf("%+v", u)
 	}
 	// What comes after is another story.
 	d.docker("service", "scale", "web=2")
