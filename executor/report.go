@@ -13,6 +13,8 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"satld/healthcheck"
 	"satld/jail"
@@ -163,7 +165,7 @@ func (n *Node) deliver(rec Record, report []byte) {
 		switch {
 		case err != nil && n.ctx.Err() != nil:
 			return // the next daemon's
-		case err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsInvalidArgument(err) && time.Since(begun) < keepFor:
+		case err != nil && !final(err) && time.Since(begun) < keepFor:
 			n.sleep(keepEvery)
 			continue
 		case err != nil:
@@ -177,6 +179,16 @@ func (n *Node) deliver(rec Record, report []byte) {
 	if err := os.Remove(n.reportFile(rec.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("report of a failed task is left and will be handed over again", "err", err)
 	}
+}
+
+// final tells an answer that does not change by asking again, as the leader
+// gives it on this node or through another one.
+func final(err error) bool {
+	switch status.Code(err) {
+	case codes.NotFound, codes.InvalidArgument, codes.PermissionDenied:
+		return true
+	}
+	return cerrdefs.IsNotFound(err) || cerrdefs.IsInvalidArgument(err)
 }
 
 // resumeReport goes on with a report that an earlier daemon could not hand over.

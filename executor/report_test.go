@@ -11,7 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/swarmkit/v2/api"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"satld/healthcheck"
 )
@@ -188,6 +191,29 @@ func TestReportIsKeptInTheEnd(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			if r, ok := b.reported("task1"); !ok || r.Gate == nil || r.Gate.Console.Note == "" {
 				t.Errorf("restarted %t: %+v, %t", restarted, r, ok)
+			}
+		})
+	}
+}
+
+// A leader that refuses for good is not asked again.
+func TestRefusedReportIsGivenUp(t *testing.T) {
+	for name, err := range map[string]error{
+		"here": cerrdefs.ErrNotFound.WithMessage("no such task"), "through another node": status.Error(codes.NotFound, "no such task"),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, led)
+			defer b.close()
+			switched(b).Store(true)
+			b.leader.set(false, err)
+			if err := prepared(t, b, webTask(everySecond(1))).Start(t.Context()); err == nil {
+				t.Fatal("started")
+			}
+			time.Sleep(time.Minute)
+			b.leader.set(false, nil)
+			time.Sleep(time.Minute)
+			if _, ok := b.reported("task1"); ok {
+				t.Errorf("%s: offered again", name)
 			}
 		})
 	}

@@ -87,7 +87,9 @@ func (n *Node) stopRun(ctx context.Context, c *Container, o stopOrder) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		log.Info("stop signal had no effect in time; killing", "grace", o.grace.String())
+		if c.kills() {
+			log.Info("stop signal had no effect in time; killing", "grace", o.grace.String())
+		}
 		if err := n.kill(ctx, c, done); err != nil {
 			return err
 		}
@@ -153,6 +155,15 @@ func (n *Node) signal(ctx context.Context, c *Container, o stopOrder) (grace tim
 		}
 	}
 	return grace
+}
+
+// kills notes that the container is killed, and tells whether that is new.
+func (c *Container) kills() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := c.signalled != syscall.SIGKILL
+	c.signalled = syscall.SIGKILL
+	return first
 }
 
 // positive is a grace, or the longest there is where it has no end.

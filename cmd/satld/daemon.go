@@ -71,7 +71,7 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 		StateDir: cfg.StateDir, Hostname: hostname, Version: version,
 		JailFirst: platform.OS == "freebsd",
 		Runtime:   n.runtime, Images: n.images, Networks: networks, Traffic: table, Prober: monitor,
-		Events: happened, Logger: log,
+		Leader: leader{&joined}, Events: happened, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -89,8 +89,9 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	// Not before the tasks of an earlier daemon are known: no answer is asked
 	// for again, and "no such name" is believed.
 	networks.announce()
+	verdicts := newApps(exec, &joined, log)
 	server := api.New(api.Config{
-		Cluster: member, Containers: exec, Images: n.images, Networks: networks, Events: happened,
+		Apps: verdicts, Cluster: member, Containers: exec, Images: n.images, Networks: networks, Events: happened,
 		TrafficStatus: func() string { return n.trafficStatus(table) },
 		Version:       version, Commit: commit, Root: cfg.StateDir, NodeName: hostname,
 		NetworkName: cfg.NetworkName, Runtime: cfg.Runtime, Redirect: cfg.Redirect,
@@ -107,6 +108,7 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	lower.Go(func() error { return table.Run(lowerCtx) })
 	lower.Go(func() error { return names.Run(lowerCtx) })
 	lower.Go(func() error { return networks.Run(lowerCtx) })
+	lower.Go(func() error { return verdicts.Run(lowerCtx) })
 	if r, ok := n.redirect.(interface{ Run(context.Context) error }); ok {
 		lower.Go(func() error { return r.Run(lowerCtx) })
 	}
@@ -126,6 +128,9 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	upper.Go(func() error { return server.Serve(upperCtx, cfg.Socket, 0o660, "") })
 	if cfg.MetricsAddr != "" {
 		upper.Go(func() error { return serveHTTP(upperCtx, "metrics-addr", cfg.MetricsAddr, metricsHandler(registry)) })
+	}
+	if cfg.AppsAddr != "" {
+		upper.Go(func() error { return serveApps(upperCtx, cfg.AppsAddr, verdicts) })
 	}
 	if cfg.DashboardAddr != "" {
 		page := dashboard{store: member.Store(), containers: exec}
@@ -168,7 +173,7 @@ func free(cfg Config) error {
 		c.Close()
 		return fmt.Errorf("another daemon answers on %s: stop it, or choose another socket with --socket", cfg.Socket)
 	}
-	for flag, addr := range map[string]string{"listen-addr": cfg.ListenAddr, "metrics-addr": cfg.MetricsAddr, "dashboard-addr": cfg.DashboardAddr} {
+	for flag, addr := range map[string]string{"listen-addr": cfg.ListenAddr, "metrics-addr": cfg.MetricsAddr, "dashboard-addr": cfg.DashboardAddr, "apps-addr": cfg.AppsAddr} {
 		if addr == "" {
 			continue
 		}
