@@ -37,7 +37,7 @@ var mountFlags = map[string]uintptr{
 }
 
 var mountKeys = map[string][]string{
-	"devfs": {"ruleset"}, "fdescfs": {"linrdlnk", "nodup", "rdlnk"}, "nullfs": {"cache", "nocache"}, "linprocfs": {}, "linsysfs": {},
+	"devfs": {"ruleset", "rule"}, "fdescfs": {"linrdlnk", "nodup", "rdlnk"}, "nullfs": {"cache", "nocache"}, "linprocfs": {}, "linsysfs": {},
 	"tmpfs": {"size", "mode", "uid", "gid", "inodes", "maxfilesize", "nonc", "export"}, "procfs": {"linux"},
 }
 
@@ -113,6 +113,11 @@ func mountReal(kind, from, onto string, flags uintptr, data []string) error {
 			return err
 		}
 		if err := os.Chmod(file, 0o666); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(data, "rule=path shm unhide") { // linux(4) makes it
+		if err := os.Mkdir(filepath.Join(onto, "shm"), 0o755); err != nil {
 			return err
 		}
 	}
