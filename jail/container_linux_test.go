@@ -6,7 +6,6 @@ package jail
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -112,13 +111,6 @@ func TestCreateRefuses(t *testing.T) {
 	}
 	if dirs, _ := os.ReadDir(n.dir.Containers()); len(dirs) > 0 {
 		t.Errorf("bundles left: %v", dirs)
-	}
-}
-
-func startFailed(code int) func(error) bool {
-	return func(err error) bool {
-		var se *StartError
-		return errors.As(err, &se) && se.ExitCode == code
 	}
 }
 

@@ -166,6 +166,13 @@ func (n *node) probe(id string, timeout time.Duration, argv ...string) (code int
 // noReaper is a first process that never waits for anything.
 const noReaper = `exec sleep 1000`
 
+func startFailed(code int) func(error) bool {
+	return func(err error) bool {
+		var se *StartError
+		return errors.As(err, &se) && se.ExitCode == code
+	}
+}
+
 type counter struct{ n int64 }
 
 func (c *counter) Write(p []byte) (int, error) {

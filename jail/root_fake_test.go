@@ -8,7 +8,10 @@ import (
 	"os"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"satld/internal/fakefreebsd"
+	"satld/internal/fakefreebsd/world"
 )
 
 func fillRoot(t testing.TB, root string) { fillBusybox(t, root) }
@@ -33,3 +36,25 @@ func needJails(t testing.TB) {
 		t.Cleanup(func() { delete(fakes, t) })
 	}
 }
+
+// foreignJail makes a jail that is somebody else's.
+func (n *node) foreignJail(name string) { n.strayJail(name, n.t.TempDir()) }
+
+func (n *node) removeForeign(name string) { n.tool("jail", "-R", name) }
+
+// strayJail makes one of a container, as ocijail's create leaves it when it dies.
+func (n *node) strayJail(name, root string) {
+	n.t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(root, &st); err != nil {
+		n.t.Fatal(err)
+	}
+	fakes[n.t].Change(func(w *world.World) {
+		w.NextJID++
+		w.Jails = append(w.Jails, &world.Jail{JID: w.NextJID, Name: name, Path: root, RootDev: st.Dev, RootIno: st.Ino})
+	})
+}
+
+// playedTTY: the played ocijail says on the terminal what the real one says on
+// stderr.
+const playedTTY = true

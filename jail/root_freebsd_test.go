@@ -130,3 +130,16 @@ func needJails(t testing.TB) {
 		}
 	}
 }
+
+// foreignJail makes a jail that is somebody else's.
+func (n *node) foreignJail(name string) { n.tool("jail", "-c", "name="+name, "path=/", "persist") }
+
+func (n *node) removeForeign(name string) { n.tool("jail", "-R", name) }
+
+// strayJail makes one of a container, as ocijail's create leaves it when it dies.
+func (n *node) strayJail(name, root string) {
+	n.tool("jail", "-c", "name="+name, "path="+root, "persist", "vnet")
+}
+
+// playedTTY: see the played one.
+const playedTTY = false
