@@ -39,7 +39,7 @@ func (n *Node) ensureImage(ctx context.Context, ref, encodedAuth string) (image.
 // working directory, user, stop signal, labels. Its HEALTHCHECK is not taken
 // over (spec/healthchecks.txt, "The image's HEALTHCHECK is not inherited").
 func (r *Record) fillFrom(img image.Image) error {
-	r.ImageID = img.ID
+	r.ImageID, r.OS = img.ID, img.Config.OS
 	c, from := r.Config, img.Config.Config
 	if len(c.Entrypoint) == 0 {
 		if len(c.Cmd) == 0 {

@@ -16,6 +16,9 @@ const (
 	labelParallelism = "satl.health.replace-parallelism"
 )
 
+// labelJail heads the container labels that are parameters of its jail.
+const labelJail = "satl.jail."
+
 // labelReady on a task or a node is an operator's word: "false" takes it out
 // of traffic, anything else and its absence let it in.
 const labelReady = "satl.ready"

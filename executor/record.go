@@ -27,6 +27,7 @@ type Record struct {
 	Name    string
 	Image   string
 	ImageID string
+	OS      string // of the image, as its configuration says
 	Created time.Time
 
 	TaskID      string

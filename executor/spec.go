@@ -31,6 +31,7 @@ func (n *Node) runtimeSpec(r Record, root, netns string) (jail.Spec, error) {
 		NoNewPrivileges: noNewPrivileges(h.SecurityOpt), Sysctls: h.Sysctls,
 		Init: h.Init != nil && *h.Init, MemoryBytes: h.Memory, NanoCPUs: h.NanoCPUs,
 		ShmSize: h.ShmSize, OOMScoreAdj: h.OomScoreAdj, Annotations: h.Annotations,
+		OS: r.OS, JailParams: jailParams(c.Labels),
 	}
 	if h.PidsLimit != nil && *h.PidsLimit > 0 {
 		s.Pids = *h.PidsLimit
@@ -61,6 +62,18 @@ func (n *Node) runtimeSpec(r Record, root, netns string) (jail.Spec, error) {
 	}
 	s.Mounts = append(files, s.Mounts...)
 	return s, nil
+}
+
+// jailParams are the parameters that a container's labels ask for its jail:
+// satl.jail.allow.mlock=true. None is inherited from an image (see fillFrom).
+func jailParams(labels map[string]string) map[string]string {
+	params := make(map[string]string)
+	for label, value := range labels {
+		if name, ok := strings.CutPrefix(label, labelJail); ok {
+			params[name] = value
+		}
+	}
+	return params
 }
 
 func hasEnv(env []string, name string) bool {

@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -121,5 +122,30 @@ func TestSelectProcesses(t *testing.T) {
 	}
 	if _, _, err := selectProcesses("A B\n1 2\n", []int{1}); err == nil {
 		t.Error("a table without PID was accepted")
+	}
+}
+
+// What a spec's labels ask of its jail reaches the runtime; what an image's
+// say does not.
+func TestJailParams(t *testing.T) {
+	n := &Node{dir: t.TempDir(), cfg: Config{JailFirst: true, Networks: &fakeNetworks{}}}
+	img, err := (&fakeImages{labels: map[string]string{"satl.jail.allow.mount": "true"}}).Get("app:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	img.Config.OS = "linux"
+	r := Record{ID: "a1", Config: &container.Config{Labels: map[string]string{"satl.jail.allow.mlock": "true", "other": "1"}}, HostConfig: &container.HostConfig{}}
+	if err := r.fillFrom(img); err != nil {
+		t.Fatal(err)
+	}
+	if err := saveRecord(n.dir, r); err != nil {
+		t.Fatal(err)
+	}
+	s, err := n.runtimeSpec(r, "/root", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(s.JailParams, map[string]string{"allow.mlock": "true"}) || s.OS != "linux" {
+		t.Errorf("params %v, OS %q", s.JailParams, s.OS)
 	}
 }
