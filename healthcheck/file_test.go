@@ -115,8 +115,8 @@ func TestFileProbe(t *testing.T) {
 		}, "/d/health", "healthy"},
 		{"an absolute link", func(t *testing.T, root string) {
 			status(t, root+"/d/real", "healthy")
-			must(t, os.Symlink("/d/real", root+"/health"))
-		}, "/health", "healthy"},
+			must(t, os.Symlink("/d/real", root+"/d/health"))
+		}, "/d/health", "healthy"},
 		{"a linked parent", func(t *testing.T, root string) {
 			status(t, root+"/d/health", "healthy")
 			must(t, os.Symlink("../../d", root+"/run"))

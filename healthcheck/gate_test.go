@@ -225,6 +225,12 @@ func TestEvidenceKeepsSixteenRuns(t *testing.T) {
 		}
 		seen = append(seen, e)
 	}
+	before := e
+	e = e.with(Result{ExitCode: 1, Word: "539"})
+	if last := before.ProbeSequence[15]; last.Count != 2 {
+		t.Errorf("a run that goes on changed what a reader was given: %v", last)
+	}
+	e = before
 	if n := len(e.ProbeSequence); n != MaxRuns || e.ProbeSequence[0] != (Run{"524", 1}) || e.ProbeSequence[15] != (Run{"539", 2}) {
 		t.Errorf("%d runs: %v", n, e.ProbeSequence)
 	}

@@ -40,7 +40,8 @@ func raw(t *testing.T, serve func(conn net.Conn, in *bufio.Reader)) (port uint16
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	t.Cleanup(func() { l.Close(); wg.Wait() })
+	end, ended := context.WithCancel(context.Background())
+	t.Cleanup(func() { l.Close(); ended(); wg.Wait() })
 	wg.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -49,6 +50,7 @@ func raw(t *testing.T, serve func(conn net.Conn, in *bufio.Reader)) (port uint16
 			}
 			wg.Go(func() {
 				defer conn.Close()
+				defer context.AfterFunc(end, func() { conn.Close() })()
 				serve(conn, bufio.NewReader(conn))
 			})
 		}
@@ -160,7 +162,7 @@ func TestHTTPAnswers(t *testing.T) {
 				if (r.Answer != nil) != (c.code == 1 && r.Word != "malformed" && c.by == Application) {
 					t.Errorf("answer %+v", r.Answer)
 				}
-				if r.Start.Before(begun) || r.End.Before(r.Start) || c.code == -1 && r.End.Sub(r.Start) < c.timeout {
+				if r.Start.Before(begun) || r.End.Before(r.Start) || c.code == -1 && r.End.Sub(r.Start) < c.timeout || c.code != -1 && r.End.Sub(r.Start) > patience/2 {
 					t.Errorf("from %v to %v", r.Start.Sub(begun), r.End.Sub(begun))
 				}
 			})
@@ -371,7 +373,11 @@ func TestNobodyThere(t *testing.T) {
 // TestAbandoned: an attempt ends with its context, whatever it waits for.
 func TestAbandoned(t *testing.T) {
 	accepted := make(chan struct{}, 1)
-	port := raw(t, func(_ net.Conn, in *bufio.Reader) { accepted <- struct{}{}; io.Copy(io.Discard, in) })
+	port := raw(t, func(_ net.Conn, in *bufio.Reader) {
+		http.ReadRequest(in) // by now the probe waits for the response
+		accepted <- struct{}{}
+		io.Copy(io.Discard, in)
+	})
 	p := httpProbe(t, port, "")
 	noneLeft(t, func() {
 		ctx, abandon := context.WithCancel(t.Context())

@@ -332,6 +332,13 @@ func TestActions(t *testing.T) {
 			})
 		})
 	}
+	t.Run("none, and never a pass", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, b *bench) {
+			n := b.run(nil, "http=/ profile=automatic action=none", statuses(503))
+			b.pass(time.Hour)
+			n.heard("50s unhealthy")
+		})
+	})
 	for labels, gates := range map[string]bool{"http=/": true, "http=/ action=unroute": true, "http=/ action=none": false} {
 		if s := resolved(t, nil, labels); s.GatesRunning() != gates {
 			t.Errorf("%s: GatesRunning %v", labels, !gates)
