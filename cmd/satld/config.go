@@ -36,6 +36,7 @@ type Config struct {
 	Redirect      string `toml:"redirect"`
 	MetricsAddr   string `toml:"metrics_addr"`
 	DashboardAddr string `toml:"dashboard_addr"`
+	AppsAddr      string `toml:"apps_addr"`
 	ZFSRoot       string `toml:"zfs_root"`
 	LogLevel      string `toml:"log_level"`
 	LogFormat     string `toml:"log_format"`
@@ -93,6 +94,7 @@ func (c *Config) register(f *pflag.FlagSet) {
 	f.StringVar(&c.Redirect, "redirect", c.Redirect, "how published ports are redirected: `pf|nft|off`; pf-check only has pfctl check the rules and loads none")
 	f.StringVar(&c.MetricsAddr, "metrics-addr", c.MetricsAddr, "`host:port` to serve Prometheus metrics on (default: off)")
 	f.StringVar(&c.DashboardAddr, "dashboard-addr", c.DashboardAddr, "`host:port` to serve a read-only page of services and health on (default: off)")
+	f.StringVar(&c.AppsAddr, "apps-addr", c.AppsAddr, "`host:port` to answer load balancers on about applications' health (default: off)")
 	f.StringVar(&c.ZFSRoot, "zfs-root", c.ZFSRoot, "`dataset` for images and roots, or off for plain copies (FreeBSD; default: the one mounted at --state-dir)")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
 	f.BoolVar(&c.ForceNewCluster, "force-new-cluster", false, "make a cluster of this node alone out of its last good state (no key of the file)")
@@ -190,6 +192,7 @@ func (c Config) check() error {
 		{"advertise-addr", c.AdvertiseAddr, true},
 		{"metrics-addr", c.MetricsAddr, true},
 		{"dashboard-addr", c.DashboardAddr, true},
+		{"apps-addr", c.AppsAddr, true},
 	}
 	for _, a := range addrs {
 		if a.value == "" && a.optional {
