@@ -245,7 +245,7 @@ func TestBudget7(t *testing.T) {
 		all := s.serving()
 		before := ids(all)
 		ask := func(x *api.Task) bool {
-			may, err := New(s.store, simLogger()).MayReplace(t.Context(), x.ID) // each time on a new leader
+			may, err := New(s.store, s.simLogger()).MayReplace(t.Context(), x.ID) // each time on a new leader
 			if err != nil {
 				t.Fatal(err)
 			}

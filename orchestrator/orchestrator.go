@@ -145,7 +145,7 @@ func (o *Orchestrator) pass(ctx context.Context, a *agenda) {
 			// What was written is not known: everything is read again.
 			a.ask(id, time.Now().Add(retryWait))
 			if !cerrdefs.IsUnavailable(err) {
-				o.log.Error("service could not be brought to its spec; it is retried", "service_id", id, "error", err)
+				o.log.Error(unwritten, "service_id", id, "error", err)
 			}
 			continue
 		}
@@ -195,8 +195,16 @@ func (o *Orchestrator) settle(ctx context.Context, serviceID string) (time.Time,
 			return time.Time{}, fmt.Errorf("write service %s: %w", serviceID, err)
 		}
 	}
-	return time.Now(), nil
+	o.log.Warn(restless, "service_id", serviceID, "rounds", maxRounds)
+	return time.Now().Add(retryWait), nil
 }
+
+// unwritten is logged of a service when a write failed for a reason of its own.
+const unwritten = "service could not be brought to its spec; it is retried"
+
+// restless is logged of a service that many changes at once did not bring to
+// rest. None is known that needs so many.
+const restless = "service does not come to rest"
 
 // write makes changes, each whole or not at all. What the store does not hold
 // any more as it was is left to the next plan.

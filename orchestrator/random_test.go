@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", 300, "how many random schedules to simulate")
+	schedules = flag.Int("schedules", 200, "how many random schedules to simulate")
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
 )
 

@@ -32,7 +32,7 @@ func (s *situation) planRestarts() (out []Change) {
 			}
 		}
 		// A node may repeat its report, and with it take the words away.
-		if last := sl.last(); last != nil && ended(last) {
+		if last := sl.last(); last != nil && ended(last) && last.DesiredState > api.TaskStateRunning {
 			if _, ok := Exhausted(last); ok && !strings.Contains(last.Status.Err, exhaustedMark) {
 				last = last.Copy()
 				markExhausted(last)
@@ -121,6 +121,7 @@ func (s *situation) judge(sl *slot, t *api.Task, done bool) (failed bool) {
 		setLabel(t, LabelProven, formatTime(s.now))
 	case s.roll.active:
 		setLabel(t, LabelFailed, s.roll.id)
+		delete(t.Annotations.Labels, LabelProven)
 		return true
 	}
 	return false

@@ -4,6 +4,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/moby/swarmkit/v2/api"
@@ -89,7 +90,9 @@ func attempted(sl *slot, id string) bool {
 // if there is none or the slot has proved itself since. A restart that only
 // inherits the failure stands for it once its predecessor is deleted.
 func failure(sl *slot, id string) (found *api.Task) {
-	for _, t := range sl.tasks { // newest first
+	live := sl.live()
+	dead := slices.DeleteFunc(slices.Clone(sl.tasks), func(t *api.Task) bool { return slices.Contains(live, t) })
+	for _, t := range append(live, dead...) { // newest first
 		switch {
 		case label(t, LabelFailed) != id:
 		case label(t, LabelProven) != "":

@@ -125,7 +125,7 @@ func (s *situation) begin() Change {
 // overdue marks tasks as failed that should have started by now.
 func (s *situation) overdue(slots []*progress) (out []Change) {
 	for _, p := range slots {
-		if !p.inFlight() {
+		if !p.inFlight() || label(p.clean, LabelFailed) == s.roll.id && label(p.clean, LabelReason) != "" {
 			continue
 		}
 		at, limit := s.startDeadline(p.slot, p.clean)
@@ -138,6 +138,7 @@ func (s *situation) overdue(slots []*progress) (out []Change) {
 		}
 		t := p.clean.Copy()
 		setLabel(t, LabelFailed, s.roll.id)
+		delete(t.Annotations.Labels, LabelProven) // what a predecessor proved
 		setLabel(t, LabelReason, overdue(t, limit))
 		out = append(out, Change{Why: "task does not start", Update: []*api.Task{t}})
 	}
@@ -229,7 +230,7 @@ func describe(t *api.Task) string {
 	if text == "" {
 		text = t.Status.Message
 	}
-	if c := t.Status.GetContainer(); c != nil && ended(t) {
+	if c := t.Status.GetContainer(); c != nil && ended(t) && !strings.Contains(text, fmt.Sprintf("exit (%d)", c.ExitCode)) {
 		text += fmt.Sprintf(" (exit code %d)", c.ExitCode)
 	}
 	if t.Slot != 0 {

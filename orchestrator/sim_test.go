@@ -207,11 +207,20 @@ func simNode(id string) *api.Node {
 	}
 }
 
-func simLogger() *slog.Logger {
-	if os.Getenv("ORCHESTRATOR_LOG") == "" {
-		return slog.New(slog.NewTextHandler(io.Discard, nil))
+// simLogger is silent unless ORCHESTRATOR_LOG is set, and fails the test for
+// what should never be logged.
+func (s *sim) simLogger() *slog.Logger {
+	var to io.Writer = io.Discard
+	level := slog.LevelWarn
+	if os.Getenv("ORCHESTRATOR_LOG") != "" {
+		to, level = os.Stderr, slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.MessageKey && (a.Value.String() == restless || a.Value.String() == unwritten) {
+			s.t.Errorf("%s\n%s", a.Value, s.dump())
+		}
+		return a
+	}}))
 }
 
 // startOrchestrator begins the term of a new leader, with all its parts.
@@ -224,7 +233,7 @@ func (s *sim) startOrchestrator() {
 	parts.Go(func() { reaper.Run(ctx) })
 	enforcer := constraintenforcer.New(s.store)
 	parts.Go(enforcer.Run)
-	o := New(s.store, simLogger())
+	o := New(s.store, s.simLogger())
 	parts.Go(func() { o.Run(ctx) })
 	s.stopOrchestrator = sync.OnceFunc(func() {
 		cancel()
