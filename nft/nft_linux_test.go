@@ -213,24 +213,7 @@ func TestNetworksAreApart(t *testing.T) {
 	defer host.Close()
 	// A server of the host on loopback; tasks could get there only by
 	// sending 127.0.0.1 out of their own interface.
-	nettest.Must(t, l.a.Do(func() error {
-		return errors.Join(
-			os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0o644),
-			func() error {
-				lo, err := netlink.LinkByName("lo")
-				if err != nil {
-					return err
-				}
-				eth, err := netlink.LinkByName("eth0")
-				if err != nil {
-					return err
-				}
-				// 127/8 out through eth0 instead of lo.
-				_ = netlink.RouteDel(&netlink.Route{LinkIndex: lo.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Dst: cidr("127.0.0.0/8")})
-				_ = netlink.RouteDel(&netlink.Route{LinkIndex: lo.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Dst: cidr("127.0.0.1/32")})
-				return netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: net.IPv4(10, 88, 0, 1), Dst: cidr("127.0.0.0/8")})
-			}())
-	}))
+	sendLoopbackOut(t, l.a, net.IPv4(10, 88, 0, 1))
 	// Dropped, so each waits for its time to be over: all at once.
 	var waiting sync.WaitGroup
 	refused := func(what string, ns *nettest.NS, addr string) {
@@ -265,6 +248,58 @@ func TestNetworksAreApart(t *testing.T) {
 	refused("into an internal network", l.b, "10.88.16.2:80")
 	reached("the host into an internal network", nil, "10.88.16.2:80", "o")
 	waiting.Wait()
+}
+
+// sendLoopbackOut has the namespace send what is for 127/8 out through eth0,
+// instead of keeping it.
+func sendLoopbackOut(t *testing.T, ns *nettest.NS, gateway net.IP) {
+	t.Helper()
+	nettest.Must(t, ns.Do(func() error {
+		return errors.Join(
+			os.WriteFile("/proc/sys/net/ipv4/conf/all/route_localnet", []byte("1"), 0o644),
+			func() error {
+				lo, err := netlink.LinkByName("lo")
+				if err != nil {
+					return err
+				}
+				eth, err := netlink.LinkByName("eth0")
+				if err != nil {
+					return err
+				}
+				for _, dst := range []string{"127.0.0.0/8", "127.0.0.1/32"} {
+					_ = netlink.RouteDel(&netlink.Route{LinkIndex: lo.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Scope: netlink.SCOPE_HOST, Dst: cidr(dst)})
+				}
+				return netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: gateway, Dst: cidr("127.0.0.0/8")})
+			}())
+	}))
+}
+
+// A port that is published on 127.0.0.1 is for the host alone: a neighbour that
+// sends 127.0.0.1 to it over the wire is not redirected.
+func TestLoopbackIsForTheHost(t *testing.T) {
+	l := newLab(t)
+	local := l.pool("tcp", l.addrA)
+	local.HostIP = netip.MustParseAddr("127.0.0.1")
+	l.apply(t, local)
+	if got, err := l.everyWay()["host to 127.0.0.1"]("tcp"); got != "a" {
+		t.Errorf("the host: %q, %v", got, err)
+	}
+	sendLoopbackOut(t, l.remote, net.IPv4(192, 0, 2, 1))
+	for what, p := range map[string]redirect.Pool{"127.0.0.1": local, "every address": l.pool("tcp", l.addrA)} {
+		l.apply(t, p)
+		c, err := l.remote.Dial("tcp4", "127.0.0.1:18081")
+		if err == nil {
+			c.Close()
+		}
+		// Its own stack may refuse the answer: what counts is where it was sent.
+		flows, listErr := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+		nettest.Must(t, listErr)
+		for _, f := range flows {
+			if f.Forward.DstIP.IsLoopback() && f.Forward.SrcIP.Equal(net.IPv4(192, 0, 2, 9)) && f.Reverse.SrcIP.Equal(net.IP(l.addrA.AsSlice())) {
+				t.Errorf("published on %s: a neighbour was redirected: %s, %v", what, f, err)
+			}
+		}
+	}
 }
 
 func cidr(s string) *net.IPNet {

@@ -78,6 +78,9 @@ func plan(r redirect.Rules) (out []rule) {
 	}
 
 	dns("prerouting")
+	// 127.0.0.1 is the host's alone: what comes for it over a wire is not
+	// redirected, also not where a port is published on every address.
+	add("prerouting", `ip daddr 127.0.0.0/8 accept`)
 	add("prerouting", `fib daddr type local jump %s`, poolsChain)
 	add("output", `fib daddr type local jump %s`, poolsChain)
 
