@@ -159,11 +159,14 @@ func rdrText(r redirect.Rules, at place, members bool) string {
 		}
 	}
 	// A connection of the host to itself comes in on lo0. Redirected there it
-	// goes nowhere, unless pf filters local traffic, and from 127.0.0.1 never.
+	// goes nowhere, unless pf filters local traffic, and to 127.0.0.1 never: that
+	// is the host's alone, also where it comes over a wire.
 	on := "on ! lo0 "
 	if at.local {
 		on = ""
-		translation.WriteString("no rdr on lo0 inet from any to 127.0.0.0/8\n")
+	}
+	if len(r.Pools) > 0 {
+		translation.WriteString("no rdr inet from any to 127.0.0.0/8\n")
 	}
 	dns := func(p pool) {
 		for _, s := range r.Subnets {

@@ -126,7 +126,7 @@ func TestRulesText(t *testing.T) {
 			} else if any[proto+m[2]] {
 				t.Fatalf("the pool of every address wins: %s", line)
 			}
-			if strings.Contains(line, "127.0.0") {
+			if strings.Contains(line, "127.0.0.1") {
 				t.Fatalf("reachable from outside: %s", line)
 			}
 		}
