@@ -34,7 +34,7 @@ func (e *toolError) Error() string {
 
 // toolLimit bounds one command: all of them ask or tell the kernel something
 // and come back at once.
-const toolLimit = 10 * time.Second
+const toolLimit = 30 * time.Second
 
 func runTool(ctx context.Context, argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, toolLimit)

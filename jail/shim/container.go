@@ -17,9 +17,13 @@ import (
 )
 
 // drainLimit is how long after its first process a container's output is
-// waited for. The kernel kills what else runs in it together with the first
-// process, so that the pipes close within milliseconds.
-const drainLimit = 3 * time.Second
+// waited for while none comes, and drainMost in all. What else runs in it is
+// killed together with the first process, so that the pipes close within
+// milliseconds.
+const (
+	drainLimit = 3 * time.Second
+	drainMost  = 30 * time.Second
+)
 
 // container is one container the shim holds.
 type container struct {
@@ -32,6 +36,7 @@ type container struct {
 	pumps   sync.WaitGroup
 	// released: this shim let the first process run.
 	released atomic.Bool
+	moved    atomic.Int64 // pieces of output that were taken
 
 	mu        sync.Mutex
 	followers map[chan struct{}]struct{}
@@ -80,6 +85,7 @@ func (c *container) pump(f *os.File, s logfile.Stream) {
 			if werr != nil || err != nil || n == 0 {
 				return
 			}
+			c.moved.Add(1)
 			c.nudge()
 		}
 	})
@@ -95,6 +101,7 @@ func (c *container) pumpConsole(f *os.File) {
 				if werr := c.log.Write(logfile.Stdout, buf[:n]); werr != nil {
 					complain("container %s: output is lost: %v", c.id, werr)
 				}
+				c.moved.Add(1)
 				c.nudge()
 			}
 			if err != nil { // EIO: the other side is closed
@@ -135,17 +142,42 @@ func (c *container) finish() {
 		c.pumps.Wait()
 		close(gone)
 	}()
-	late := time.NewTimer(drainLimit)
-	defer late.Stop()
-	select {
-	case <-gone:
-	case <-late.C:
-		complain("container %s: its output is still held open %v after its end", c.id, drainLimit)
+	if !c.awaitOutput(gone) {
+		complain("container %s: its output is still held open after its end", c.id)
 		c.closeFiles()
 		<-gone
 	}
 	c.closeFiles()
 	c.log.Close()
+}
+
+// awaitOutput waits until the output has ended, or none comes any more.
+func (c *container) awaitOutput(gone <-chan struct{}) bool {
+	tick := time.NewTicker(drainLimit)
+	defer tick.Stop()
+	moved := c.moved.Load()
+	for range drainMost / drainLimit {
+		select {
+		case <-gone:
+			return true
+		case <-tick.C:
+		}
+		now := c.moved.Load()
+		if now == moved {
+			break
+		}
+		moved = now
+	}
+	return isClosed(gone)
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 func (c *container) closeFiles() {

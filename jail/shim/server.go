@@ -298,7 +298,7 @@ func (s *server) insist(c *container, write func() error) {
 }
 
 // endLimit bounds endOthers: deleting the container ends them too.
-const endLimit = 10 * time.Second
+const endLimit = 30 * time.Second
 
 // exit makes an Exit of a status seen now.
 func (c *container) exit(code int) Exit {

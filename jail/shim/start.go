@@ -128,20 +128,5 @@ func waitsIn(f *os.File) (some bool) {
 	return some
 }
 
-func (c *container) hasEnded() bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-func (c *container) isDrained() bool {
-	select {
-	case <-c.drained:
-		return true
-	default:
-		return false
-	}
-}
+func (c *container) hasEnded() bool  { return isClosed(c.ended) }
+func (c *container) isDrained() bool { return isClosed(c.drained) }
