@@ -215,8 +215,12 @@ const childEnv = "FAKEFREEBSD_CHILD"
 func runChild() {
 	os.Unsetenv(childEnv)
 	status := os.NewFile(4, "status")
+	words := os.Stderr // as it was inherited; a terminal takes its place later
+	if fd, err := unix.FcntlInt(2, unix.F_DUPFD_CLOEXEC, 10); err == nil {
+		words = os.NewFile(uintptr(fd), "stderr")
+	}
 	refuse := func(err error) {
-		fmt.Fprint(os.Stderr, err) // as it is: this is the container's stderr
+		fmt.Fprint(words, err) // as it is: this is the container's stderr
 		_, _ = status.Write([]byte{1})
 		os.Exit(1)
 	}
