@@ -114,13 +114,18 @@ func (r *Redirector) Apply(ctx context.Context, rules redirect.Rules) error {
 	if old != nil && old.rules.Equal(now.rules) {
 		old = nil // the whole is to be asserted again
 	}
+	return r.write(ctx, old, now)
+}
+
+// write brings the anchors from old (nil: unknown) to now.
+func (r *Redirector) write(ctx context.Context, old *state, now state) error {
 	r.written, r.subnets = nil, now.rules.Subnets // unknown until all of it worked
 	loaded := false
 	for _, c := range r.anchors.calls(old, now) {
 		if _, err := r.pfctl(ctx, c); err != nil {
 			return fmt.Errorf("write pf anchors: %w", err)
 		}
-		loaded = loaded || c.stdin != "" || slices.Contains(c.args, "-f")
+		loaded = loaded || slices.Contains(c.args, "-f")
 	}
 	if loaded {
 		if err := r.killLeftovers(ctx, now.rules); err != nil {
@@ -172,39 +177,46 @@ func (r *Redirector) list(ctx context.Context) (string, error) {
 	return all.String(), nil
 }
 
-// Audit tells whether the anchors are as the last Apply left them and as the
-// host's interfaces want them now. It logs when the main ruleset has stopped, or
-// begun again, to call them.
+// Audit tells whether the anchors are as the last Apply left them. It also has
+// them follow the host's interfaces, and logs when the main ruleset has stopped,
+// or begun again, to call them.
 func (r *Redirector) Audit(ctx context.Context) (same bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cfg.CheckOnly || r.written == nil {
 		return true, nil
 	}
-	r.auditHooks(ctx)
+	if err := r.auditHooks(ctx); err != nil {
+		return false, err
+	}
 	if r.at, err = r.look(ctx); err != nil {
 		return false, err
 	}
-	if !r.at.equal(r.written.at) {
-		r.log.Info("interfaces of the host changed; pf's rules follow", "uplinks", strings.Join(r.at.uplinks, " "))
-		r.written = nil
-		return false, nil
-	}
 	if same, err = r.holds(ctx); !same {
 		r.written = nil // so that the next Apply writes it whole
+		return false, err
 	}
-	return same, err
+	if !r.at.equal(r.written.at) {
+		r.log.Info("interfaces of the host changed; pf's rules follow", "uplinks", strings.Join(r.at.uplinks, " "), "filter_local", r.at.local)
+		if err := r.write(ctx, r.written, state{r.written.rules, r.at}); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
-func (r *Redirector) auditHooks(ctx context.Context) {
+func (r *Redirector) auditHooks(ctx context.Context) error {
 	err := r.lookHooks(ctx)
 	switch {
+	case err != nil && !errors.As(err, new(errNoHooks)):
+		return err
 	case err != nil && (r.hooked == nil || r.hooked.Error() != err.Error()):
 		r.log.Error("published ports are not redirected", "err", err)
 	case err == nil && r.hooked != nil:
 		r.log.Info("pf calls satld's anchors again")
 	}
 	r.hooked = err
+	return nil
 }
 
 // holds compares the anchors' rules and tables with what was written.

@@ -82,6 +82,8 @@ func New(t testing.TB, name string) *Jail {
 	_, err := Run("jail", "-c", "name="+name, "vnet", "persist", "path=/")
 	Must(t, err)
 	j := &Jail{name}
+	_, err = Run("jexec", name, "sysctl", "net.inet.tcp.msl=2000") // or it takes a minute to die
+	Must(t, err)
 	t.Cleanup(func() { _ = j.Remove() }) // it may be gone already
 	return j
 }
