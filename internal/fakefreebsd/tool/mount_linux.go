@@ -303,7 +303,7 @@ func mount(c *call) int {
 		case list:
 			for _, m := range w.Mounts {
 				if kind == "" || slices.Contains(strings.Split(kind, ","), m.Type) {
-					c.printf("%s%s%s%s", column(m.From, 24), column(m.On, 24), column(m.Type, 8), column(m.Options, 8)+"\t0 0\n")
+					c.printf("%s%s%s%s", column(m.From, 24), column(m.On, 24), m.Type+"\t", column(m.Options, 8)+"\t0 0\n")
 				}
 			}
 		case len(rest) == 2:

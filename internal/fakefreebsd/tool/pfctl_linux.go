@@ -223,7 +223,10 @@ func (f filter) tables() int {
 	switch a.verb {
 	case "show":
 		for _, addr := range old {
-			f.printf("   %s\n", addr)
+			if !strings.HasPrefix(addr, "!") {
+				addr = " " + addr
+			}
+			f.printf("  %s\n", addr)
 		}
 		return 0
 	case "kill":
