@@ -33,7 +33,8 @@ func (o ocijail) start(id string) shim.StartRequest {
 	return shim.StartRequest{Argv: append(o.base(""), "start", id)}
 }
 
-func (o ocijail) remove(id string) []string { return append(o.base(""), "delete", "--force", id) }
+// remove has no --force: that kills whoever has the first process's pid now.
+func (o ocijail) remove(id string) []string { return append(o.base(""), "delete", id) }
 
 // exec without detach runs the command in place of ocijail's own process, and
 // then nothing but its pid tells it.

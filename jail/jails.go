@@ -156,6 +156,11 @@ func (j *jails) end(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	if !known { // it was lost; ocijail may know
+		if rec.Rootfs, known = j.stateOf(id).root(); known {
+			rec.Limits = j.counts
+		}
+	}
 	if known && rec.Deleted.IsZero() {
 		rec.Deleted = time.Now()
 		if err := j.records.write(id, rec); err != nil {
@@ -168,8 +173,8 @@ func (j *jails) end(ctx context.Context, id string) error {
 	if err := j.endProcesses(ctx, id, known); err != nil {
 		return err
 	}
-	if !known { // its record was lost
-		return j.deleteState(ctx, id)
+	if !known {
+		return j.dropState(id)
 	}
 	left, err := j.sweepOne(ctx, id)
 	if err != nil {
@@ -252,17 +257,6 @@ func (j *jails) endProcesses(ctx context.Context, id string, ours bool) error {
 // the read-only view of one that ocijail makes.
 func (j *jails) inside(path string) bool {
 	return strings.HasPrefix(path, j.roots+"/") || strings.HasPrefix(path, j.driver.root+"/")
-}
-
-// deleteState has ocijail unmount what it mounted and forget the container.
-func (j *jails) deleteState(ctx context.Context, id string) error {
-	if _, err := os.Lstat(filepath.Join(j.driver.root, id)); err != nil {
-		return nil
-	}
-	if _, err := j.tool(ctx, j.driver.remove(id)...); err != nil {
-		return fmt.Errorf("delete container %s: %w", id, err)
-	}
-	return nil
 }
 
 // pids: see host.

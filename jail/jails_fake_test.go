@@ -177,11 +177,11 @@ func TestJailDeleteWithFaults(t *testing.T) {
 		trouble func(f *fakefreebsd.Fake, id string)
 		fails   bool
 	}{
-		"ocijail's delete fails":  {func(f *fakefreebsd.Fake, id string) { f.Fail("delete --force "+id, 3) }, false},
-		"it hangs":                {func(f *fakefreebsd.Fake, id string) { f.Hang("delete --force "+id, 1, 2*time.Second) }, false},
+		"ocijail's delete fails":  {func(f *fakefreebsd.Fake, id string) { f.Fail("delete "+id, 3) }, false},
+		"it hangs":                {func(f *fakefreebsd.Fake, id string) { f.Hang("delete "+id, 1, 2*time.Second) }, false},
 		"jail -R fails":           {func(f *fakefreebsd.Fake, id string) { f.Fail("jail -R "+id, 3) }, false},
 		"mount fails":             {func(f *fakefreebsd.Fake, id string) { f.Fail("mount -p", 2) }, false},
-		"umount fails":            {func(f *fakefreebsd.Fake, id string) { f.Fail("delete --force "+id, 1); f.Fail("umount", 2) }, false},
+		"umount fails":            {func(f *fakefreebsd.Fake, id string) { f.Fail("delete "+id, 1); f.Fail("umount", 2) }, false},
 		"jls fails for a while":   {func(f *fakefreebsd.Fake, id string) { f.Fail("jls", 1) }, true},
 		"jls is of another world": {func(f *fakefreebsd.Fake, id string) { f.Lie("jls", 1, "null") }, true},
 	} {

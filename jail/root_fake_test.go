@@ -54,7 +54,3 @@ func (n *node) strayJail(name, root string) {
 		w.Jails = append(w.Jails, &world.Jail{JID: w.NextJID, Name: name, Path: root, RootDev: st.Dev, RootIno: st.Ino})
 	})
 }
-
-// playedTTY: the played ocijail says on the terminal what the real one says on
-// stderr.
-const playedTTY = true

@@ -140,6 +140,3 @@ func (n *node) removeForeign(name string) { n.tool("jail", "-R", name) }
 func (n *node) strayJail(name, root string) {
 	n.tool("jail", "-c", "name="+name, "path="+root, "persist", "vnet")
 }
-
-// playedTTY: see the played one.
-const playedTTY = false

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
@@ -199,20 +198,6 @@ func (j *jails) unmountAll(ctx context.Context, points []string) error {
 	}
 	if len(busy) > 0 {
 		return fmt.Errorf("still mounted: %s: %w", strings.Join(busy, ", "), errors.Join(errs...))
-	}
-	return nil
-}
-
-// dropState removes ocijail's state of a container file by file: never a tree.
-func (j *jails) dropState(name string) error {
-	dir := filepath.Join(j.driver.root, name)
-	for _, path := range []string{
-		filepath.Join(dir, "state.json"), filepath.Join(dir, "state.lock"), filepath.Join(dir, "start_wait"),
-		filepath.Join(dir, "readonly_root"), dir,
-	} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
 	}
 	return nil
 }
