@@ -161,7 +161,7 @@ func TestStopWaitsForTheWithdrawal(t *testing.T) {
 		if err := c.Shutdown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(begun); took != 1500*time.Millisecond || b.j.at("withdraw") > b.j.at("kill 15") {
+		if took := time.Since(begun); took != 1500*time.Millisecond+PublishedDrain || b.j.at("withdraw") > b.j.at("kill 15") {
 			t.Errorf("stopped after %v: %q", took, b.j.all())
 		}
 	})
@@ -180,8 +180,8 @@ func TestStopIsNotWedgedByABrokenPacketFilter(t *testing.T) {
 		if err := c.Shutdown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(begun); took != withdrawBound {
-			t.Errorf("stopped after %v, want %v", took, withdrawBound)
+		if took := time.Since(begun); took != withdrawBound+PublishedDrain {
+			t.Errorf("stopped after %v, want %v", took, withdrawBound+PublishedDrain)
 		}
 	})
 }
@@ -401,8 +401,8 @@ func TestStopIsFinishedByTheNextDaemon(t *testing.T) {
 		if err := controllerOf(t, b, task).Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "137") {
 			t.Errorf("Wait returned %v, want the exit of a killed task", err)
 		}
-		if took := time.Since(begun); took != 2*time.Second {
-			t.Errorf("ended %v after the stop began, want its grace of 2s", took)
+		if took := time.Since(begun); took != PublishedDrain+2*time.Second {
+			t.Errorf("ended %v after the stop began, want drain and grace of 2s", took)
 		}
 	})
 }

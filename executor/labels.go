@@ -40,9 +40,18 @@ func (r *Record) takeTaskLabels(labels map[string]string) {
 	}
 }
 
+// PublishedDrain is the drain of a task that publishes a port, where its
+// service asks for none. A client's connection is decided by its first packet,
+// and is one that the server can accept only a round trip later: a server that
+// closes its listener meanwhile would refuse what was sent to it in good faith.
+const PublishedDrain = 500 * time.Millisecond
+
 // takeServiceLabels reads what a service asks of the node for its tasks.
 func (r *Record) takeServiceLabels(labels map[string]string) error {
 	drain := time.Duration(0)
+	if len(r.Ports) > 0 {
+		drain = PublishedDrain
+	}
 	if v := labels[labelDrain]; v != "" {
 		var err error
 		if drain, err = time.ParseDuration(v); err != nil || drain < 0 {
