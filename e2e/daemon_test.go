@@ -35,7 +35,8 @@ type daemon struct {
 	cmd     *exec.Cmd
 	exited  chan error
 	extra   []string
-	netns   string // the network namespace it runs in; "" is the machine's
+	env     []string // beside the tests' own
+	netns   string   // the network namespace it runs in; "" is the machine's
 }
 
 // daemons numbers the daemons of this test process; the base keeps test
@@ -90,6 +91,7 @@ func (d *daemon) start() {
 	}
 	d.cmd = exec.Command(argv[0], argv[1:]...)
 	d.cmd.Stdout, d.cmd.Stderr = d.log, d.log
+	d.cmd.Env = append(os.Environ(), d.env...)
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := d.cmd.Start(); err != nil {
 		d.t.Fatal(err)

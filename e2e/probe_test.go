@@ -24,8 +24,8 @@ import (
 //	probe-5   TestManyProbes; the slow runtime: healthcheck.TestSlowRuntime
 //	          (a probe here is not started through the runtime)
 //	probe-6   TestManyProbes; the cost is measured under bench/
-//	probe-7   no HTTP probes yet
-//	probe-8   no HTTP probes yet
+//	probe-7   TestHTTPProbes/redirects
+//	probe-8   TestHTTPProbes/large, endless; what is read: healthcheck.TestHTTPBodies
 //	probe-9   TestProbes/as the container's user
 //	probe-10  TestProbes/no shell
 //	probe-11  TestProbes/calls on a probed container, TestProbes/calls while a probe hangs

@@ -6,7 +6,7 @@
 //	GET /        the container's host name
 //	GET /health  200 while /tmp/bad does not exist, else 503
 //	GET /bad     makes it unhealthy from now on
-//	GET /slow    answers after 5 s
+//	GET /slow    answers after 5 s, or ?for=20s
 package main
 
 import (
@@ -56,10 +56,15 @@ func main() {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		}
 	})
-	http.HandleFunc("/slow", func(w http.ResponseWriter, _ *http.Request) {
-		time.Sleep(5 * time.Second)
+	http.HandleFunc("/slow", func(w http.ResponseWriter, r *http.Request) {
+		d := 5 * time.Second
+		if asked, err := time.ParseDuration(r.FormValue("for")); err == nil {
+			d = asked
+		}
+		time.Sleep(d)
 		fmt.Fprintln(w, host)
 	})
+	handleFaults()
 	if *udp != "" {
 		go echo(*udp, host)
 	}
@@ -70,14 +75,14 @@ func main() {
 	log.Printf("listening on %s", l.Addr())
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
-	srv := new(http.Server)
+	srv := &http.Server{Handler: counted(http.DefaultServeMux)}
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
 		<-stop
 		log.Print("stopping")
 		// The listener goes at once, requests under way are answered.
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
 			log.Print(err)
