@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -132,7 +133,7 @@ func (i iface) create(kind string, rest []string) int {
 			return i.fail(1, "interface bridge%d already exists", n)
 		}
 		l := i.add(&world.Link{Name: fmt.Sprintf("bridge%d", n), Kind: "bridge", Unit: n, MAC: mac(), Groups: []string{"bridge"}})
-		if err := plumb(i.w).bridge(l); err != nil {
+		if err := errors.Join(i.w.Save(), plumb(i.w).bridge(l)); err != nil {
 			return i.fail(1, "ioctl SIOCIFCREATE2 (bridge): %s", words(err))
 		}
 		if len(rest) == 0 {
@@ -152,7 +153,7 @@ func (i iface) create(kind string, rest []string) int {
 		}
 		a := i.add(&world.Link{Name: fmt.Sprintf("epair%da", n), Kind: "epair", Unit: n, MAC: mac(), Groups: []string{"epair"}})
 		b := i.add(&world.Link{Name: fmt.Sprintf("epair%db", n), Kind: "epair", Unit: n, MAC: mac(), Groups: []string{"epair"}})
-		if err := plumb(i.w).pair(a, b); err != nil {
+		if err := errors.Join(i.w.Save(), plumb(i.w).pair(a, b)); err != nil {
 			return i.fail(1, "ioctl SIOCIFCREATE2 (epair): %s", words(err))
 		}
 		i.printf("%s\n", a.Name)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -37,6 +38,10 @@ var programs = map[string]func(*call) int{
 	"pfctl": pfctl, "zfs": zfs, "mount": mount, "umount": umount, "devfs": devfs,
 	"sysctl": sysctl, "kldstat": kldstat, "kldload": kldload, "rctl": rctl,
 }
+
+// The first thread does everything: it is the one that has the parent-death
+// signal, and an exec from another one would lose that.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	if os.Getenv(childEnv) != "" {

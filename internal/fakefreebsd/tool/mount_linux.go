@@ -62,9 +62,6 @@ func mountOne(w *world.World, kind, from, onto string, options []string) error {
 	if kind == "devfs" && !slices.ContainsFunc(data, func(o string) bool { return strings.HasPrefix(o, "ruleset=") }) {
 		w.Wrong("devfs on %s without a ruleset shows every device of the host", onto)
 	}
-	if err := mountReal(kind, from, onto, flags, data); err != nil {
-		return err
-	}
 	shown := "rw"
 	if flags&unix.MS_RDONLY != 0 {
 		shown = "ro"
@@ -75,11 +72,26 @@ func mountOne(w *world.World, kind, from, onto string, options []string) error {
 	if flags&unix.MS_NOEXEC != 0 {
 		shown += ",noexec"
 	}
-	if kind != "nullfs" {
-		from = kind
+	shownFrom := kind
+	if kind == "nullfs" {
+		shownFrom = from
 	}
-	w.Mounts = append(w.Mounts, world.Mount{From: from, On: onto, Type: kind, Options: shown, Real: true})
-	return nil
+	return note(w, world.Mount{From: shownFrom, On: onto, Type: kind, Options: shown, Real: true}, func() error {
+		return mountReal(kind, from, onto, flags, data)
+	})
+}
+
+// note adds to the table what is mounted next; it goes again when that fails.
+func note(w *world.World, m world.Mount, mount func() error) error {
+	w.Mounts = append(w.Mounts, m)
+	err := w.Save()
+	if err == nil {
+		err = mount()
+	}
+	if err != nil {
+		w.DropMount(m.On)
+	}
+	return err
 }
 
 func mountReal(kind, from, onto string, flags uintptr, data []string) error {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -170,18 +171,27 @@ func (p plumbing) move(l *world.Link, j *world.Jail) error {
 
 // home brings an interface back from a VNET to the namespace we are in.
 func (p plumbing) home(w *world.World, l *world.Link) error {
-	return p.at(w, l, func(h *netlink.Handle, link netlink.Link) error {
+	return there(p.at(w, l, func(h *netlink.Handle, link netlink.Link) error {
 		f, err := os.Open("/proc/thread-self/ns/net")
 		if err != nil {
 			return err
 		}
 		defer f.Close()
 		return h.LinkSetNsFd(link, int(f.Fd()))
-	})
+	}))
+}
+
+// there forgives that an interface is not: a tool that was killed had written
+// it down and not made it.
+func there(err error) error {
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	return err
 }
 
 func (p plumbing) destroy(w *world.World, l *world.Link) error {
-	return p.at(w, l, func(h *netlink.Handle, link netlink.Link) error { return h.LinkDel(link) })
+	return there(p.at(w, l, func(h *netlink.Handle, link netlink.Link) error { return h.LinkDel(link) }))
 }
 
 func (p plumbing) route(w *world.World, inside string, via *world.Link, dest, gateway string) error {

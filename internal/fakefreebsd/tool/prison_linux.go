@@ -147,10 +147,11 @@ func (c *call) bury(w *world.World, j *world.Jail) error {
 	if j.NetNS == "" {
 		return nil
 	}
-	if err := unix.Unmount(j.NetNS, unix.MNT_DETACH); err != nil {
+	// It was not pinned if create was killed in between.
+	if err := unix.Unmount(j.NetNS, unix.MNT_DETACH); err != nil && err != unix.ENOENT && err != unix.EINVAL {
 		return fmt.Errorf("let go of the VNET of jail %s: %w", j.Name, err)
 	}
-	return os.Remove(j.NetNS)
+	return os.RemoveAll(j.NetNS)
 }
 
 // holds tells whether a dying jail still holds the file system that its root

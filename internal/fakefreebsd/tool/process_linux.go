@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -88,9 +87,8 @@ func (e entrance) terminal() error {
 	return nil
 }
 
-// attach is jail_attach(2). Namespaces are a thread's, so this one is kept.
+// attach is jail_attach(2). Namespaces are a thread's: see init.
 func (e entrance) attach() error {
-	runtime.LockOSThread()
 	if e.NetNS != "" {
 		ns, err := os.Open(e.NetNS)
 		if err == nil {

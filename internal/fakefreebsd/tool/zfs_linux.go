@@ -350,11 +350,12 @@ func (p pool) mountOne(d *world.Dataset) error {
 	if err := os.MkdirAll(point, 0o755); err != nil {
 		return cannot("mount", d.Name, words(err))
 	}
-	if err := unix.Mount(p.files(d), point, "", unix.MS_BIND, ""); err != nil {
+	d.Mounted = point
+	m := world.Mount{From: d.Name, On: point, Type: "zfs", Options: "rw,nfsv4acls", Real: true}
+	if err := note(p.w, m, func() error { return unix.Mount(p.files(d), point, "", unix.MS_BIND, "") }); err != nil {
+		d.Mounted = ""
 		return cannot("mount", d.Name, words(err))
 	}
-	d.Mounted = point
-	p.w.Mounts = append(p.w.Mounts, world.Mount{From: d.Name, On: point, Type: "zfs", Options: "rw,nfsv4acls", Real: true})
 	return nil
 }
 

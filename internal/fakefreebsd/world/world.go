@@ -40,6 +40,8 @@ type World struct {
 	Faults   []*Fault
 	// Wrongs are things no real host would forgive; a test fails by them.
 	Wrongs []string
+
+	save func() error
 }
 
 // Knobs are ways in which hosts differ, and slow deaths.
@@ -170,8 +172,14 @@ func Update(dir string, change func(w *World) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(change(w), save(dir, w))
+	w.save = func() error { return save(dir, w) }
+	return errors.Join(change(w), w.save())
 }
+
+// Save writes down what was changed so far, in the midst of an Update: before
+// something that is not undone when the tool is killed. What is written down
+// and was not done yet is taken for done by whoever undoes it.
+func (w *World) Save() error { return w.save() }
 
 // Read gives a copy of the world.
 func Read(dir string) (*World, error) { return load(dir) }
