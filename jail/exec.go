@@ -144,13 +144,12 @@ func (m *Manager) startExec(ctx context.Context, id, dir string, spec ExecSpec) 
 	if err != nil {
 		return nil, nil, err
 	}
-	if e.process, err = os.FindProcess(e.shim.Pid); err != nil {
-		return nil, nil, err
-	}
+	// 0 when it has ended already: then there is nothing to signal.
+	ticks, _ := shim.StartTicks(e.shim.Pid)
+	e.process = shim.Init{Pid: e.shim.Pid, Ticks: ticks}
 	if console != nil {
 		if e.tty, err = console.Receive(); err != nil {
-			e.process.Kill()
-			return nil, nil, err
+			return nil, nil, errors.Join(err, signalInit(e.process, int(syscall.SIGKILL)))
 		}
 	}
 	e.copy(spec)
@@ -161,7 +160,7 @@ func (m *Manager) startExec(ctx context.Context, id, dir string, spec ExecSpec) 
 // pipes or its terminal: nothing stands in between.
 type execution struct {
 	shim    *shim.Exec
-	process *os.Process // by a handle that is not another one's when it has ended
+	process shim.Init // by its start too: its pid may be another one's when it has ended
 	theirs  [3]*os.File
 	stdin   *os.File // our ends
 	outputs [2]*os.File
@@ -260,7 +259,6 @@ func (e *execution) waitOnce() (int, error) {
 	}
 	e.copies.Wait()
 	e.closeOurs() // also what is left of the input has nobody to go to
-	e.process.Release()
 	return code, err
 }
 
@@ -274,8 +272,7 @@ func (e *execution) Resize(width, height uint16) error {
 
 // Kill: see Process. A command that has ended is no error.
 func (e *execution) Kill(sig int) error {
-	err := e.process.Signal(syscall.Signal(sig))
-	if err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, syscall.ESRCH) {
+	if err := signalInit(e.process, sig); err != nil {
 		return fmt.Errorf("send signal %d to the exec's process %d: %w", sig, e.shim.Pid, err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -416,5 +417,51 @@ func TestJailRecycledPid(t *testing.T) {
 	}
 	if _, err := shim.StartTicks(stranger.Process.Pid); err != nil {
 		t.Errorf("the stranger was killed: %v", err)
+	}
+}
+
+// A create that was killed itself leaves a process outside of the jail, which
+// waits for it. It is found by its pid file, its name and its age, and nobody
+// else is taken for it.
+func TestJailUnheldProcess(t *testing.T) {
+	n := newNode(t)
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, killed := range map[string]bool{filepath.Base(n.cfg.RuntimePath): true, "ocijailer": false} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, program, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(path, "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		eventually(t, "its name", func() bool { return shim.Comm(cmd.Process.Pid) == name })
+		id := newID()
+		if err := os.Mkdir(n.dir.Container(id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(n.file(id, pidFile), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n.ids = append(n.ids, id)
+		n.remove(id)
+		if killed {
+			<-ended
+			continue
+		}
+		if _, err := shim.StartTicks(cmd.Process.Pid); err != nil {
+			t.Errorf("%s was killed: %v", name, err)
+		}
+		cmd.Process.Kill()
+		<-ended
 	}
 }
