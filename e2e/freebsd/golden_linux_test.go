@@ -40,7 +40,16 @@ func TestCommandLines(t *testing.T) {
 	})
 	r.golden("pf.txt", rules, names)
 	r.golden("config.json", pretty(t, config), names)
-	r.golden("commands.txt", strings.Join(changes(r.Calls()), "\n")+"\n", names)
+	// What is done to the filter and what to the rest do not wait for each other.
+	var filter, rest []call
+	for _, c := range r.Calls() {
+		if c.Tool == "pfctl" {
+			filter = append(filter, c)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	r.golden("commands.txt", strings.Join(slices.Concat(changes(rest), []string{""}, changes(filter)), "\n")+"\n", names)
 }
 
 // jail is a file of a task's bundle.

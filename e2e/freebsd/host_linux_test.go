@@ -17,7 +17,7 @@ import (
 )
 
 // Without the three lines in the operator's ruleset satld does not start, says
-// which, and changes nothing (issue: refusal with the three lines).
+// which, and changes nothing.
 func TestRefusesWithoutAnchors(t *testing.T) {
 	t.Parallel()
 	r := newHost(t)

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -245,6 +246,9 @@ func (r *ring) destroy() {
 	for _, l := range left {
 		r.t.Errorf("left behind: %s", l)
 	}
+	for pid := range r.processes() { // a failed test leaves no more than its word
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
 	if r.t.Failed() {
 		calls := r.Calls()
 		for _, c := range calls[max(0, len(calls)-200):] {
@@ -260,11 +264,8 @@ func (r *ring) destroy() {
 // processes, and of the namespace's interfaces.
 func (r *ring) left() []string {
 	left := r.Leftovers()
-	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, p := range procs {
-		if data, err := os.ReadFile(p); err == nil && bytes.Contains(data, []byte(r.dir)) {
-			left = append(left, "process "+p+" "+string(bytes.ReplaceAll(data, []byte{0}, []byte{' '})))
-		}
+	for pid, line := range r.processes() {
+		left = append(left, fmt.Sprintf("process %d: %s", pid, line))
 	}
 	err := r.ns.Do(func() error {
 		links, err := net.Interfaces()
@@ -279,6 +280,20 @@ func (r *ring) left() []string {
 		left = append(left, err.Error())
 	}
 	return left
+}
+
+// processes are those of this machine that have the ring's directory in their
+// command line.
+func (r *ring) processes() map[int]string {
+	found := make(map[int]string)
+	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, p := range procs {
+		data, err := os.ReadFile(p)
+		if pid, perr := strconv.Atoi(strings.Split(p, "/")[2]); err == nil && perr == nil && bytes.Contains(data, []byte(r.dir)) {
+			found[pid] = string(bytes.ReplaceAll(data, []byte{0}, []byte{' '}))
+		}
+	}
+	return found
 }
 
 func (r *ring) logTail() string {
