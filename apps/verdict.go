@@ -110,7 +110,7 @@ func byFile(own []Container) (rule string) {
 	for _, c := range own {
 		switch {
 		case c.Labels[LabelFile] == "":
-		case !c.Running:
+		case !c.Running, c.condemned():
 			return ruleNoFile
 		case c.FileProblem != "":
 			return "status file: " + c.FileProblem
@@ -157,8 +157,9 @@ func current(own []Container, now time.Time) (out []Container) {
 		switch best, seen := slots[c.Slot]; {
 		case c.Slot == "":
 			out = append(out, c)
-		case c.Stopping, !c.Running && !c.Ended.IsZero() && now.Sub(c.Ended) > endedFor:
-			// On its way out, or history.
+		case c.Stopping && !c.condemned(), !c.Running && !c.Ended.IsZero() && now.Sub(c.Ended) > endedFor:
+			// On its way out, or history. One that is stopped for its health
+			// counts until its successor does.
 		case !seen:
 			order = append(order, c.Slot)
 			slots[c.Slot] = c
@@ -175,6 +176,11 @@ func current(own []Container, now time.Time) (out []Container) {
 // serves tells whether a task is as healthy as it can be.
 func (c Container) serves() bool {
 	return c.Running && (!c.Probed || c.Health == healthcheck.Healthy) && c.FileProblem == ""
+}
+
+// condemned tells whether a task is stopped because it is unhealthy.
+func (c Container) condemned() bool {
+	return c.Stopping && c.Probed && c.Health == healthcheck.Unhealthy
 }
 
 // notChecked is the verdict while there is none, or none that is fresh.

@@ -55,6 +55,10 @@ func TestJudge(t *testing.T) {
 	}
 	leaving := up(healthy)
 	leaving.Stopping = true
+	condemned := up(unhealthy)
+	condemned.Stopping = true
+	dead := over(time.Second)
+	dead.Stopping, dead.Health = true, unhealthy
 	for _, c := range []struct {
 		name     string
 		declared Declared
@@ -107,6 +111,9 @@ func TestJudge(t *testing.T) {
 		{"a task failed, and its successor is not here yet", Unheard, []Container{task("web/1", 1, up(healthy)), task("db/1", 1, over(time.Minute))}, false, ruleNotRunning, false},
 		{"a slot that has moved away", Unheard, []Container{task("web/1", 1, up(healthy)), task("db/1", 1, over(time.Minute+1))}, true, ruleHealthy, false},
 		{"one that is told to stop is no evidence", Unheard, []Container{task("web/1", 1, up(healthy)), task("db/1", 1, leaving)}, true, ruleHealthy, false},
+		{"one that is stopped for its health counts", Unheard, []Container{task("web/1", 1, up(healthy)), task("db/1", 1, condemned)}, false, ruleUnhealthy, false},
+		{"and has ended", Unheard, []Container{task("web/1", 1, up(healthy)), task("db/1", 1, dead)}, false, ruleNotRunning, false},
+		{"until its successor is here", Unheard, []Container{task("web/1", 1, condemned), task("web/1", 2, up(healthy))}, true, ruleHealthy, false},
 		{"all are told to stop", Unheard, []Container{task("web/1", 1, leaving)}, false, ruleNone, false},
 		{"nothing but history", Unheard, []Container{task("web/1", 1, over(time.Hour))}, false, ruleNone, false},
 		{"a task whose image is pulled", Unheard, []Container{task("web/1", 1, Container{Labels: shop, Probed: true})}, false, ruleNotRunning, false},

@@ -242,7 +242,7 @@ func unready(t *testing.T, _ *daemon, _ int) {
 // update has the old one serve until the new one passes; where the old one is
 // stopped first nobody serves until then.
 func changeOfTheCheck(t *testing.T, d *daemon, port int) {
-	d.probed("check", "http=/health", append(publishes(port), "--update-order", "start-first", "--update-monitor", "1s", "--update-delay", "0s")...)
+	d.probed("check", "http=/health", append(publishes(port), "--health-retries", "30", "--update-order", "start-first", "--update-monitor", "1s")...)
 	first := d.slots("check", 1)[1]
 	d.awaitReached("served", port, first)
 	update := func(path string, args ...string) {
