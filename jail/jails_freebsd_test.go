@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -127,5 +128,43 @@ func TestHostProcesses(t *testing.T) {
 	dead.Wait()
 	if got := shim.Comm(dead.Pid); got != "" {
 		t.Errorf("the name of a child that was waited for is %q", got)
+	}
+}
+
+// An image for Linux runs under the Linuxulator, where that is loaded.
+func TestHostLinuxImage(t *testing.T) {
+	n := newNode(t)
+	if err := n.jails().tool.runsLinux(context.Background()); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	busybox := os.Getenv("SATL_LINUX_BUSYBOX")
+	if busybox == "" {
+		t.Skip("SKIPPED: SATL_LINUX_BUSYBOX does not name a static busybox for Linux")
+	}
+	s := n.spec("")
+	for _, read := range []bool{false, true} {
+		s := s
+		s.ReadOnly = read
+		if read {
+			s.ID += "-2"
+			n.ids = append(n.ids, s.ID)
+		}
+		copyProgram(t, busybox, filepath.Join(s.Rootfs, "bin/busybox"))
+		s.OS = "linux"
+		s.Args = []string{"/bin/busybox", "sh", "-c", `busybox uname -s; busybox grep -c '^cpu' /proc/stat >/dev/null && echo proc;
+			echo x >/dev/shm/x && echo shm; busybox ls -d /sys/class; busybox readlink /proc/self/exe; echo up >/dev/stderr; exec busybox sleep 1000`}
+		n.start(s)
+		eventually(t, "its output", func() bool { _, errs := n.lines2(s.ID); return strings.Contains(errs, "up") })
+		if out, errs := n.lines2(s.ID); out != "Linux\nproc\nshm\n/sys/class\n/bin/busybox\n" {
+			t.Errorf("%q %q", out, errs)
+		}
+		if code, out, _, err := n.probe(s.ID, patience, "/bin/busybox", "sh", "-c", "busybox uname -s; exit 3"); code != 3 || out != "Linux\n" || err != nil {
+			t.Errorf("probe: %d %q %v", code, out, err)
+		}
+		n.remove(s.ID)
+		n.gone(s.ID)
+		if left := n.mounted(s); len(left) > 0 {
+			t.Errorf("mounted: %v", left)
+		}
 	}
 }
