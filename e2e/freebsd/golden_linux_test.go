@@ -58,7 +58,7 @@ func (r *ring) jail(task taskOf, name string) string {
 }
 
 // changes are the commands that change something, in order: without those that
-// look, and without a pf anchor that is asserted again.
+// look, and without a pf anchor that is asserted again, whoever is in it then.
 func changes(calls []call) (lines []string) {
 	loaded := make(map[string]string)
 	for _, c := range calls {
@@ -98,10 +98,11 @@ func changes(calls []call) (lines []string) {
 				continue
 			}
 			if c.Stdin != "" || verb("-f") {
-				if loaded[line] == c.Stdin {
+				text := members.ReplaceAllString(c.Stdin, "$1")
+				if loaded[line] == text {
 					continue
 				}
-				loaded[line] = c.Stdin
+				loaded[line] = text
 				line += " <<END\n" + c.Stdin + "END"
 			}
 		}
@@ -119,6 +120,7 @@ func (r *ring) names() map[string]string {
 }
 
 var (
+	members = regexp.MustCompile(`(table <satl_[pc][^>]*> persist) \{[^}]*\}`)
 	markOf  = regexp.MustCompile(`satl[0-9a-f]{8}g`)
 	links   = regexp.MustCompile(`\b(sv|se)[0-9a-f]{12,13}\b`)
 	units   = regexp.MustCompile(`\b(bridge|epair)(\d+)([ab]?)\b`)
