@@ -17,7 +17,6 @@ import (
 // of it is left, which can be long after its container was forgotten.
 type jailRecord struct {
 	Rootfs  string
-	VNET    bool      `json:",omitempty"`
 	Limits  bool      `json:",omitempty"` // rctl(8) has rules of it
 	Deleted time.Time `json:",omitzero"`  // when its removal began
 }

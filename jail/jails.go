@@ -96,7 +96,7 @@ func (j *jails) begin(ctx context.Context, spec Spec) error {
 		return fmt.Errorf("root of container %s: %w", spec.ID, err)
 	}
 	limits := j.counts && len(limitRules(spec.ID, spec)) > 0
-	return j.records.write(spec.ID, jailRecord{Rootfs: rootfs, VNET: !spec.HostNetwork, Limits: limits})
+	return j.records.write(spec.ID, jailRecord{Rootfs: rootfs, Limits: limits})
 }
 
 // makeCwd makes the working directory in a root where it is missing, as Docker

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package jail runs containers: the OCI bundle, the runtime driver (runc on
-// Linux, ocijail on FreeBSD, behind one type), the shim that holds output and
-// exit status, logs, exec. It knows nothing of tasks, health or traffic.
+// Linux, ocijail on FreeBSD, behind one type), what a system needs besides
+// (control groups, or jails that die slowly), the shim that holds output and
+// exit status, logs, exec, probes. It knows nothing of tasks, health or traffic.
+//
+// What is FreeBSD's and only runs tools is built everywhere and chosen by
+// package platform, so that a played FreeBSD drives it; what is a system call
+// is in files named for its system.
 package jail
 
 import (
