@@ -119,6 +119,9 @@ func (f *Forwarder) look(ctx context.Context) {
 	addrs := []netip.Addr{}
 	if f.cfg.Addrs != nil {
 		found, err := f.cfg.Addrs(ctx)
+		if ctx.Err() != nil {
+			return
+		}
 		if err != nil {
 			f.log.Warn("the host's own addresses could not be told: published ports are not served to the host there", "err", err)
 			return

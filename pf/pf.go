@@ -31,7 +31,7 @@ import (
 
 // Timeout bounds one call of pfctl(8), but for the second that its output may
 // lag behind its end.
-const Timeout = 2 * time.Second
+const Timeout = 3 * time.Second
 
 // Config of a Redirector.
 type Config struct {
@@ -122,10 +122,15 @@ func (r *Redirector) write(ctx context.Context, old *state, now state) error {
 	r.written, r.subnets = nil, now.rules.Subnets // unknown until all of it worked
 	loaded := false
 	for _, c := range r.anchors.calls(old, now) {
-		if _, err := r.pfctl(ctx, c); err != nil {
+		var err error
+		if slices.Contains(c.args, "-f") {
+			loaded, err = true, r.load(ctx, c)
+		} else {
+			_, err = r.pfctl(ctx, c)
+		}
+		if err != nil {
 			return fmt.Errorf("write pf anchors: %w", err)
 		}
-		loaded = loaded || slices.Contains(c.args, "-f")
 	}
 	if loaded {
 		if err := r.killLeftovers(ctx, now.rules); err != nil {
@@ -140,6 +145,31 @@ func (r *Redirector) write(ctx context.Context, old *state, now state) error {
 	r.written = &now
 	return nil
 }
+
+// load loads an anchor, past two traps (seen on FreeBSD 14):
+//
+//   - pfctl lists the interfaces and then asks each for its groups; one that
+//     went meanwhile, as containers come and go, makes it give up. It is tried
+//     again at once.
+//   - A pfctl that ends in the middle of a load, by that or killed, leaves the
+//     anchor's Ethernet rules in a transaction that is never closed; every load
+//     of the whole anchor fails from then on (EBUSY of DIOCXBEGIN). Naming what
+//     to load leaves them out: translation, filter and tables, still in one
+//     transaction.
+func (r *Redirector) load(ctx context.Context, c call) (err error) {
+	for range loadAttempts {
+		if _, err = r.pfctl(ctx, c); command.Says(err, "pfctl_rules") || command.Says(err, "busy") {
+			parts := slices.Concat(c.args[:2], []string{"-N", "-R", "-T", "load"}, c.args[2:])
+			_, err = r.pfctl(ctx, call{args: parts, stdin: c.stdin})
+		}
+		if !command.Says(err, "Device not configured") {
+			break
+		}
+	}
+	return err
+}
+
+const loadAttempts = 3
 
 func (r *Redirector) check(ctx context.Context, now state) error {
 	for _, c := range r.anchors.checks(now) {
@@ -250,7 +280,15 @@ func (r *Redirector) Clear(ctx context.Context) error {
 	}
 	r.written = nil
 	for _, a := range []string{r.anchors.rdr, r.anchors.nat} {
-		if _, err := r.pfctl(ctx, call{args: []string{"-a", a, "-F", "all"}}); err != nil {
+		_, err := r.pfctl(ctx, call{args: []string{"-a", a, "-F", "all"}})
+		if command.Says(err, "busy") { // see load
+			err = nil
+			for _, part := range []string{"nat", "rules", "Tables"} {
+				_, partErr := r.pfctl(ctx, call{args: []string{"-a", a, "-F", part}})
+				err = errors.Join(err, partErr)
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("clear pf anchor %s: %w", a, err)
 		}
 	}

@@ -336,3 +336,37 @@ func TestAfterAFailureAllIsWritten(t *testing.T) {
 		t.Errorf("%v", m.calls)
 	}
 }
+
+// A pfctl that gave up over an interface that went, or was killed, and what it
+// leaves of the anchor, keep nothing from being written or cleared.
+func TestLoadsGetThrough(t *testing.T) {
+	m := newMemory()
+	r := open(t, m)
+	must(t, r.Apply(t.Context(), rulesOf(web("10.88.0.2:80"))))
+	gone := 2
+	m.fail = func(line string) error {
+		if gone--; gone >= 0 && line == "pfctl -a satl/rdr -f -" {
+			m.anchors["satl/rdr"].stuck = true
+			return &command.Error{Status: 1, Stderr: "pfctl: SIOCGIFGROUP: Device not configured", Err: errors.New("exit status 1")}
+		}
+		return nil
+	}
+	want := rulesOf(web("10.88.0.2:80"), redirect.Pool{Proto: "udp", Published: 53, Members: ports("10.88.0.2:53")})
+	must(t, r.Apply(t.Context(), want))
+	if a := m.anchors["satl/rdr"]; !a.stuck || !strings.Contains(a.text, "port 53 tag") || gone > 0 {
+		t.Errorf("%+v, %d", a, gone)
+	}
+	must(t, r.Apply(t.Context(), want))
+	if same, err := r.Audit(t.Context()); !same || err != nil {
+		t.Errorf("%t, %v", same, err)
+	}
+	must(t, r.Clear(t.Context()))
+	if a := m.anchors["satl/rdr"]; a.text != "" || len(a.tables) > 0 {
+		t.Errorf("left %+v", a)
+	}
+	// What pfctl does not understand is said and not tried in other ways.
+	m.calls, r.at.group = nil, "BAD"
+	if err := r.Apply(t.Context(), rulesOf()); err == nil || !strings.Contains(err.Error(), "syntax error") {
+		t.Errorf("%v", err)
+	}
+}

@@ -30,6 +30,7 @@ type memory struct {
 type anchor struct {
 	text   string
 	tables map[string][]string
+	stuck  bool // a load was cut short: nothing may touch the Ethernet rules any more
 }
 
 func newMemory() *memory {
@@ -125,8 +126,18 @@ func (m *memory) anchor(name string, args []string, stdin string) (out, said str
 		return out
 	}
 	switch joined := strings.Join(args, " "); {
-	case joined == "-f -":
+	case a != nil && a.stuck && joined == "-f -":
+		return "", "pfctl: pfctl_rules"
+	case a != nil && a.stuck && joined == "-F all":
+		return "", "pfctl: pfctl_clear_eth_rules: Device busy"
+	case joined == "-f -", joined == "-N -R -T load -f -":
 		return load(false)
+	case joined == "-F nat", joined == "-F rules":
+		a.text = ""
+		return "", ""
+	case joined == "-F Tables":
+		a.tables = map[string][]string{}
+		return "", ""
 	case joined == "-nf -":
 		return load(true)
 	case joined == "-P -s nat":

@@ -213,7 +213,7 @@ func TestHostLife(t *testing.T) {
 	n.expect(t, "both withdrawn", n.jails[2], "refused")
 	must(t, n.Remove(t.Context(), a.ContainerID))
 	must(t, n.Remove(t.Context(), b.ContainerID))
-	if out, err := jailtest.Run("pfctl", "-a", "satl/rdr_"+n.net.Mark(), "-s", "nat"); err != nil || strings.Contains(out, "rdr") {
+	if out, err := jailtest.Run("pfctl", "-a", "satl/rdr_"+n.net.Mark(), "-s", "nat"); err != nil || strings.Contains(out, "rdr pass") {
 		t.Errorf("left: %s, %v", out, err)
 	}
 }

@@ -11,6 +11,7 @@ package jailtest
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -150,12 +151,19 @@ func (j *Jail) start(t testing.TB, what string) (in io.WriteCloser, out *bufio.R
 	cmd.Stderr = os.Stderr
 	in, err = cmd.StdinPipe()
 	Must(t, err)
-	pipe, err := cmd.StdoutPipe()
+	pipe, w, err := os.Pipe()
 	Must(t, err)
-	Must(t, cmd.Start())
+	cmd.Stdout = w
+	Must(t, errors.Join(cmd.Start(), w.Close()))
+	ended := make(chan struct{})
+	go func() { // at once: a zombie of a jail keeps it dying
+		defer close(ended)
+		_ = cmd.Wait() // it may be killed with its jail
+	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended with its jail
-		_ = cmd.Wait()
+		_ = cmd.Process.Kill() // it may have ended
+		<-ended
+		pipe.Close()
 	})
 	return in, bufio.NewReader(pipe)
 }
