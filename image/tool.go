@@ -29,7 +29,11 @@ type toolError struct {
 }
 
 func (e *toolError) Error() string {
-	return fmt.Sprintf("%s: %v: %s", strings.Join(e.argv, " "), e.err, e.stderr)
+	text := fmt.Sprintf("%s: %v", strings.Join(e.argv, " "), e.err)
+	if e.stderr != "" {
+		text += ": " + e.stderr
+	}
+	return text
 }
 
 func (e *toolError) Unwrap() error { return e.err }

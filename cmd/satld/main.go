@@ -49,6 +49,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 				fmt.Fprintln(stdout, "configuration is valid")
 			}
 			return exitOf(err, stderr)
+		case "ping":
+			cfg, err := load(platform.OS, args[1:])
+			if err == nil {
+				err = ping(cfg.Socket)
+			}
+			return exitOf(err, stderr)
 		case "cleanup":
 			cfg, err := load(platform.OS, args[1:])
 			if err == nil {
@@ -79,8 +85,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	defer log.flush()
 	err = daemon(ctx, cfg, log.Logger, func(ctx context.Context) error { return reloads(ctx, hup, cfg, read, log) })
-	if err != nil && cfg.LogOutput == outputSyslog {
-		log.Error("satld ends", "err", err) // nobody may read its stderr
+	if err != nil && cfg.LogOutput == outputSyslog && !isPipe(os.Stderr) {
+		log.Error("satld ends", "err", err) // nobody may read its stderr, unless it is a pipe
 	}
 	return exitOf(err, stderr)
 }
@@ -105,6 +111,7 @@ func exitOf(err error, stderr io.Writer) int {
 func usage(w io.Writer) {
 	fmt.Fprint(w, `Usage: satld [flags]
        satld validate [flags]   check flags and configuration, start nothing
+       satld ping [flags]       status 0 if a daemon answers on the socket
        satld cleanup [flags]    of a stopped daemon: end its containers, take away
                                 its interfaces and rules; store and images stay
        satld version

@@ -123,7 +123,7 @@ func TestRCScript(t *testing.T) {
 	s.does("status", 1, "is not running")
 	s.does("start", 0, "Starting satld.")
 	config := filepath.Join(s.dir, "satld.toml")
-	want := fmt.Sprintf("-f -S -T satld -l daemon -s err -R 5 -P %s/satld-supervisor.pid -p %s/satld.pid", s.dir, s.dir)
+	want := fmt.Sprintf("-f -t satld -S -T satld -l daemon -s err -R 5 -P %s/satld-supervisor.pid -p %s/satld.pid", s.dir, s.dir)
 	if !strings.Contains(s.log(), want) || !strings.Contains(s.log(), "\nsatld --config "+config+" --log-level debug\n") {
 		t.Errorf("log:\n%s\nwant %s", s.log(), want)
 	}
