@@ -117,6 +117,19 @@ func checkCount(t *testing.T, n int, stdout, stderr string) {
 	}
 }
 
+// checkRising checks that no line came twice, or before an earlier one.
+func checkRising(t *testing.T, text string) {
+	t.Helper()
+	last := 0
+	for line := range strings.Lines(text) {
+		var now int
+		if _, err := fmt.Sscanf(line, "%d\n", &now); err != nil || now <= last {
+			t.Fatalf("%q after %d", line, last)
+		}
+		last = now
+	}
+}
+
 // many is enough lines to be killed in between.
 var many = map[bool]int{false: 20000, true: 300}[runtime.GOOS == "freebsd"]
 
@@ -195,10 +208,12 @@ func (n *node) killShim() {
 }
 
 // The shim killed again and again while a container prints: every line comes
-// once, and the exit status is kept where the kernel tells it.
+// once, and the exit status is kept where the kernel tells it. FreeBSD has
+// nothing that moves bytes from a pipe to a file in one step, so that what a
+// killed shim had read and not written is lost there.
 func TestShimKilled(t *testing.T) {
 	n := newNode(t)
-	s := n.spec(counting(3 * many))
+	s := n.spec(`i=0; until [ -e /tmp/stop ]; do i=$((i+1)); echo $i; i=$((i+1)); echo $i >&2; done; exit 42`)
 	n.start(s)
 	follow := make(chan int, 1)
 	go func() {
@@ -206,17 +221,13 @@ func TestShimKilled(t *testing.T) {
 		n.Logs(context.Background(), s.ID, LogQuery{Tail: -1, Follow: true}, func(LogLine) error { lines++; return nil })
 		follow <- lines
 	}()
-	kills := 0
-	for kills < 5 {
-		if _, running, _ := n.Running(context.Background(), s.ID); !running {
-			break
-		}
+	const kills = 5
+	for range kills {
 		n.killShim()
-		kills++
 		time.Sleep(20 * time.Millisecond)
 	}
-	if kills == 0 {
-		t.Fatal("it ended before a shim was killed")
+	if err := os.WriteFile(filepath.Join(s.Rootfs, "tmp/stop"), nil, 0o644); err != nil {
+		t.Fatal(err)
 	}
 	e := n.wait(s.ID)
 	t.Logf("%d shims killed, exit %+v", kills, e)
@@ -224,11 +235,20 @@ func TestShimKilled(t *testing.T) {
 		t.Errorf("exit %+v, want 42, or -1 on an older Linux", e)
 	}
 	out, errs := n.output(s.ID)
-	checkCount(t, 3*many, out, errs)
+	printed := strings.Count(out+errs, "\n")
+	if printed == 0 {
+		t.Error("no output at all")
+	}
+	if runtime.GOOS == "freebsd" {
+		checkRising(t, out)
+		checkRising(t, errs)
+	} else {
+		checkCount(t, printed, out, errs)
+	}
 	select {
 	case lines := <-follow:
-		if lines != 3*many {
-			t.Errorf("a follower across the kills saw %d lines", lines)
+		if lines != printed {
+			t.Errorf("a follower across the kills saw %d lines of %d", lines, printed)
 		}
 	case <-time.After(patience):
 		t.Error("a follower across the kills does not end")
