@@ -53,9 +53,10 @@ func (d *daemon) web(name string, i int, more ...string) string {
 }
 
 // A complete rolling update under 200 new connections a second loses none of
-// at least 10,000 requests, in either order (cases/update.md, update-6).
+// at least 10,000 requests, in either order (cases/update.md, update-6). It runs
+// alone: a connection that a starved server has not accepted half a second
+// after its withdrawal is the machine's loss, not the update's.
 func TestUpdateLosesNoRequest(t *testing.T) {
-	t.Parallel()
 	d := loaded(t)
 	const least, rate = 10_000, 200
 	type run struct {
