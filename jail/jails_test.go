@@ -131,6 +131,9 @@ func TestJailCreateRefuses(t *testing.T) {
 	} {
 		s := n.spec("true")
 		c.change(&s)
+		if s.OS == "linux" && n.jails().tool.runsLinux(ctx) == nil {
+			continue // it would be run
+		}
 		_, err := n.Create(ctx, s)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !c.is(err) {
 			t.Errorf("want %q, got %v", c.want, err)
