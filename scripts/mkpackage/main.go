@@ -5,9 +5,9 @@
 //
 //	go run ./scripts/mkpackage -version 1.2 -binaries DIR -out DIST
 //
-// DIST/stage is then the tree as it is installed, DIST/+MANIFEST and
-// DIST/pkg-plist describe it for pkg-create(8), and DIST/satld-1.2.pkg is the
-// package that pkg-add(8) takes. It needs no FreeBSD, no pkg and no root, and
+// DIST/stage is then the tree as it is installed, DIST/+MANIFEST describes it for
+// `pkg create -M DIST/+MANIFEST -r DIST/stage`, and DIST/satld-1.2.pkg is that
+// package already, for pkg-add(8). It needs no FreeBSD, no pkg and no root, and
 // makes the same bytes of the same input.
 package main
 
@@ -70,7 +70,7 @@ func (p pkg) make() error {
 	if err != nil {
 		return err
 	}
-	for name, data := range map[string]string{"+MANIFEST": whole, "+COMPACT_MANIFEST": compact, "pkg-plist": plist(staged)} {
+	for name, data := range map[string]string{"+MANIFEST": whole, "+COMPACT_MANIFEST": compact} {
 		if err := os.WriteFile(filepath.Join(p.out, name), []byte(data), 0o644); err != nil {
 			return err
 		}

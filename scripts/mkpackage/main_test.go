@@ -125,12 +125,6 @@ func TestManifest(t *testing.T) {
 	if _, ok := m.Files["/usr/local/etc/satl/satld.toml"]; ok {
 		t.Error("the operator's configuration would be overwritten")
 	}
-	list := read(t, filepath.Join(p.out, "pkg-plist"))
-	for _, f := range found {
-		if !strings.Contains(list, ") "+strings.TrimPrefix(f, prefix+"/")+"\n") {
-			t.Errorf("%s is not in pkg-plist:\n%s", f, list)
-		}
-	}
 }
 
 // TestMessage: who installs is told what of pf.conf is needed, in its order,

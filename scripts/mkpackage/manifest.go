@@ -57,14 +57,17 @@ a task gets traffic when it has proved itself, loses it the moment it fails, and
 is replaced within a budget; a rollout moves on proof alone.`
 
 // The configuration is the operator's: it is made of the sample where there is
-// none, and goes with the package only while it is the sample still.
+// none, and goes with the package only while it is the sample still. PKG_ROOTDIR
+// is set by `pkg -r`.
 const (
-	postInstall = `if [ ! -e /usr/local/etc/satl/satld.toml ]; then
-	cp -p /usr/local/etc/satl/satld.toml.sample /usr/local/etc/satl/satld.toml
+	postInstall = `etc="${PKG_ROOTDIR:-}/usr/local/etc/satl"
+if [ ! -e "$etc/satld.toml" ]; then
+	cp -p "$etc/satld.toml.sample" "$etc/satld.toml"
 fi
 `
-	preDeinstall = `if cmp -s /usr/local/etc/satl/satld.toml.sample /usr/local/etc/satl/satld.toml; then
-	rm -f /usr/local/etc/satl/satld.toml
+	preDeinstall = `etc="${PKG_ROOTDIR:-}/usr/local/etc/satl"
+if cmp -s "$etc/satld.toml.sample" "$etc/satld.toml"; then
+	rm -f "$etc/satld.toml"
 fi
 `
 )
@@ -80,7 +83,7 @@ func (p pkg) manifest(files []staged) (manifest, error) {
 		// The programs are static: they run on any release that has the calls.
 		ABI:  "FreeBSD:*:" + p.arch,
 		Desc: description, Categories: []string{"sysutils"},
-		Deps:        map[string]dependency{"ocijail": {Origin: "sysutils/ocijail", Version: "0.2.0"}},
+		Deps:        map[string]dependency{"ocijail": {Origin: "sysutils/ocijail", Version: "0.6.0"}},
 		Messages:    []message{{Message: string(said), Type: "install"}},
 		Files:       map[string]fileEntry{},
 		Directories: map[string]string{prefix + "/etc/satl": "y"},

@@ -8,10 +8,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -79,16 +77,6 @@ func (p pkg) fill() ([]staged, error) {
 		all = append(all, f)
 	}
 	return all, nil
-}
-
-// plist names the files for `pkg create -p`, relative to the prefix.
-func plist(files []staged) string {
-	var out strings.Builder
-	for _, f := range files {
-		fmt.Fprintf(&out, "@(root,wheel,%04o) %s\n", f.mode, strings.TrimPrefix(f.path, prefix+"/"))
-	}
-	fmt.Fprintf(&out, "@dir etc/satl\n")
-	return out.String()
 }
 
 // archive writes the package: a tar archive, compressed, with the manifests
