@@ -62,6 +62,7 @@ func (s *Server) watchMember(ctx context.Context, ended <-chan struct{}) {
 		api.EventCreateNode{}, api.EventUpdateNode{}, api.EventDeleteNode{},
 		api.EventCreateNetwork{}, api.EventDeleteNetwork{})
 	defer cancel()
+	said := make(warned)
 	for {
 		select {
 		case <-ctx.Done():
@@ -74,6 +75,9 @@ func (s *Server) watchMember(ctx context.Context, ended <-chan struct{}) {
 			}
 			if m, ok := storeEvent(change); ok {
 				s.cfg.Events.Publish(m)
+			}
+			if c, ok := change.(api.EventCreateTask); ok {
+				s.warnOfFlapping(c.Task, said, time.Now())
 			}
 		}
 	}

@@ -96,7 +96,7 @@ func (n *member) runAgent(ctx context.Context, renewer *ca.TLSRenewer) error {
 	a, err := agent.New(&agent.Config{
 		Hostname:         n.cfg.Hostname,
 		ConnBroker:       n.broker,
-		Executor:         n.cfg.Executor,
+		Executor:         located{n.cfg.Executor, n.advertise},
 		DB:               n.tasks,
 		NotifyNodeChange: changes,
 		NotifyTLSChange:  tls,

@@ -23,7 +23,10 @@ type Config struct {
 	AdvertiseAddr string // host:port other nodes reach this one at, unless it joined with another; "" is derived from ListenAddr
 	Hostname      string // shown by `node ls`; "" is what the executor describes
 	Executor      exec.Executor
-	Logger        *slog.Logger // nil is the default logger
+	// Health is what this node knows of its tasks of a service, for AskHealth
+	// of a manager: a value to be sent as JSON.
+	Health func(serviceID string) any
+	Logger *slog.Logger // nil is the default logger
 	// ForceNewCluster makes a cluster of this node alone out of the state.
 	ForceNewCluster bool
 }

@@ -78,6 +78,7 @@ func (n *member) answers() map[string]call {
 		"keep-report":    handle(anyNode, true, n.keepReport),
 		"may-replace":    handle(anyNode, true, n.mayReplace),
 		"task-ready":     handle(managerOnly, true, n.taskReady),
+		"health":         handle(managerOnly, false, n.tellHealth),
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"satld/api"
+	"satld/api/wire"
 	"satld/cluster"
 	"satld/dns"
 	"satld/events"
@@ -78,7 +79,14 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	}
 	defer exec.Close()
 	table.Settled()
+	var serving atomic.Pointer[api.Server] // set once it is made; other nodes may ask before
 	member, err := cluster.Open(ctx, cluster.Config{
+		Health: func(serviceID string) any {
+			if server := serving.Load(); server != nil {
+				return server.LocalHealth(serviceID)
+			}
+			return nil
+		},
 		StateDir: cfg.StateDir, ListenAddr: cfg.ListenAddr, AdvertiseAddr: cfg.AdvertiseAddr,
 		Hostname: hostname, Executor: exec, Logger: log, ForceNewCluster: cfg.ForceNewCluster,
 	})
@@ -96,7 +104,12 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 		Version:       version, Commit: commit, Root: cfg.StateDir, NodeName: hostname,
 		NetworkName: cfg.NetworkName, Runtime: cfg.Runtime, Redirect: cfg.Redirect,
 		Debug: cfg.LogLevel == "debug", Logger: log,
+		PeerHealth: func(ctx context.Context, nodeID, serviceID string) (told []wire.TaskHealth, err error) {
+			err = member.AskHealth(ctx, nodeID, serviceID, &told)
+			return told, err
+		},
 	})
+	serving.Store(server)
 
 	// Two groups: what clients and the cluster use stops first, then what
 	// serves the tasks of this node.
