@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+
+	"satld/platform/command"
 )
 
 // Below its root dataset satld keeps these two, and nothing else:
@@ -48,7 +50,7 @@ func CheckDataset(name string) error {
 type datasets struct {
 	root  string // zroot/satl
 	state string // the state directory
-	run   runner
+	run   command.Runner
 }
 
 // dataset is a file system or a snapshot as `zfs list` shows it.
@@ -93,13 +95,13 @@ func orEmpty(value string) string {
 }
 
 // noDataset tells whether zfs(8) said that there is no such dataset.
-func noDataset(err error) bool { return toolSays(err, "dataset does not exist") }
+func noDataset(err error) bool { return command.Says(err, "dataset does not exist") }
 
 // busy makes a BusyError of a refusal because what is in use: by a process, a
 // dying jail, a hold, or a clone that somebody made of a snapshot of it.
 func busy(what string, err error) error {
 	for _, text := range []string{"is busy", "Device busy", "has dependent clones", "has children"} {
-		if toolSays(err, text) {
+		if command.Says(err, text) {
 			return &BusyError{What: what, Err: err}
 		}
 	}
@@ -109,7 +111,7 @@ func busy(what string, err error) error {
 func (d datasets) layer(chain string) string  { return d.root + "/" + layersSet + "/" + chain }
 func (d datasets) container(id string) string { return d.root + "/" + containersSet + "/" + id }
 func (d datasets) zfs(ctx context.Context, args ...string) error {
-	_, err := d.run(ctx, append([]string{"zfs"}, args...)...)
+	_, err := call(ctx, d.run, append([]string{"zfs"}, args...)...)
 	return err
 }
 
@@ -129,7 +131,7 @@ func (d datasets) one(ctx context.Context, name string) (dataset, bool, error) {
 }
 
 func (d datasets) list(ctx context.Context, argv ...string) ([]dataset, error) {
-	out, err := d.run(ctx, argv...)
+	out, err := call(ctx, d.run, argv...)
 	if noDataset(err) {
 		return nil, nil
 	}

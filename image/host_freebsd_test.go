@@ -17,6 +17,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
+
+	"satld/platform/command"
 )
 
 // Tests on a real FreeBSD host, as root: scripts/freebsd-test runs them.
@@ -58,7 +60,7 @@ func TestHostMountTable(t *testing.T) {
 		mountOn(t, filepath.Join(dir, name), "-t", "tmpfs", "-o", "size=1m", "tmpfs")
 		mountOn(t, filepath.Join(dir, "of "+name), "-t", "nullfs", filepath.Join(dir, name))
 	}
-	table, err := mountTable(t.Context(), runTool)
+	table, err := mountTable(t.Context(), command.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +236,7 @@ func TestHostZFS(t *testing.T) {
 // TestHostZFSMessages: the texts that are told apart are those of this host.
 func TestHostZFSMessages(t *testing.T) {
 	root, _ := zfsHost(t)
-	d := datasets{root: root, state: "/none", run: runTool}
+	d := datasets{root: root, state: "/none", run: command.Run}
 	ctx := context.Background()
 	if _, ok, err := d.one(ctx, root+"/none"); ok || err != nil {
 		t.Errorf("a missing dataset: %v %v", ok, err)

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+
+	"satld/platform/command"
 )
 
 // ZFSOff is the value of Config.ZFSRoot for plain copies on any file system.
@@ -14,7 +16,7 @@ const ZFSOff = "off"
 // newJailRoots is how a FreeBSD host makes roots: clones of ZFS datasets below
 // zfsRoot, or where that is empty below the dataset that is mounted at the
 // state directory, if one is; and full copies otherwise.
-func newJailRoots(s *Store, zfsRoot string, run runner) (rootMaker, error) {
+func newJailRoots(s *Store, zfsRoot string, run command.Runner) (rootMaker, error) {
 	if zfsRoot == ZFSOff {
 		return copier{}, nil
 	}

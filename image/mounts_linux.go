@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"satld/platform"
+	"satld/platform/command"
 )
 
 // mountsBelow lists the mount points at or below path, which is absolute and
 // free of symbolic links, in this process's mount namespace.
 func mountsBelow(path string) ([]string, error) {
 	if platform.OS == "freebsd" {
-		return toolMountsBelow(runTool, path)
+		return toolMountsBelow(command.Run, path)
 	}
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -74,7 +75,7 @@ func openSameDevice(fd int, base string) (int, error) {
 // nothing else is ever mounted.
 func clearMounts(dir string) error {
 	if platform.OS == "freebsd" {
-		return unmountBelow(runTool, dir)
+		return unmountBelow(command.Run, dir)
 	}
 	mounts, err := mountsBelow(dir)
 	if err != nil {

@@ -7,7 +7,20 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"satld/platform/command"
 )
+
+// toolBound is how long one call of zfs(8), mount(8) or umount(8) may take. A
+// pool at work on something large answers late; one that lost its disks never
+// does.
+const toolBound = time.Minute
+
+// call runs a tool.
+func call(ctx context.Context, run command.Runner, argv ...string) (string, error) {
+	return run(ctx, command.Command{Argv: argv, Bound: toolBound})
+}
 
 // mountEntry is one line of `mount -p` (mount(8), FreeBSD).
 type mountEntry struct {
@@ -19,8 +32,8 @@ type mountEntry struct {
 // mountTable lists what is mounted on a FreeBSD host, in the order in which it
 // was: what is mounted below something comes after it. -p implies -v, which
 // also shows what ocijail mounts with MNT_IGNORE.
-func mountTable(ctx context.Context, run runner) ([]mountEntry, error) {
-	out, err := run(ctx, "mount", "-p")
+func mountTable(ctx context.Context, run command.Runner) ([]mountEntry, error) {
+	out, err := call(ctx, run, "mount", "-p")
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +104,7 @@ func readNames(names string) []mountEntry {
 }
 
 // toolMountsBelow lists the mount points at or below path on a FreeBSD host.
-func toolMountsBelow(run runner, path string) ([]string, error) {
+func toolMountsBelow(run command.Runner, path string) ([]string, error) {
 	all, err := mountTable(context.Background(), run)
 	if err != nil {
 		return nil, err
@@ -107,13 +120,13 @@ func toolMountsBelow(run runner, path string) ([]string, error) {
 
 // unmountBelow takes off everything that is mounted at or below dir, the
 // deepest first, whoever is in it.
-func unmountBelow(run runner, dir string) error {
+func unmountBelow(run command.Runner, dir string) error {
 	points, err := toolMountsBelow(run, dir)
 	if err != nil {
 		return err
 	}
 	for _, p := range slices.Backward(points) {
-		if _, err := run(context.Background(), "umount", "-f", p); err != nil {
+		if _, err := call(context.Background(), run, "umount", "-f", p); err != nil {
 			return err
 		}
 	}

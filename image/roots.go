@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"satld/platform"
+	"satld/platform/command"
 )
 
 // A container's directory is StateDir/containers/<ID>. This package's names in
@@ -83,7 +84,7 @@ func newRootMaker(s *Store, c Config) (rootMaker, error) {
 	case c.tools != nil:
 		return newJailRoots(s, c.ZFSRoot, c.tools)
 	case platform.OS == "freebsd":
-		return newJailRoots(s, c.ZFSRoot, runTool)
+		return newJailRoots(s, c.ZFSRoot, command.Run)
 	}
 	return newOverlay(s)
 }

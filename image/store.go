@@ -17,6 +17,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
+
+	"satld/platform/command"
 )
 
 // Config is what Open needs.
@@ -34,7 +36,7 @@ type Config struct {
 	Transport http.RoundTripper
 
 	// tools, for tests, are those of a FreeBSD host, whatever the system is.
-	tools runner
+	tools command.Runner
 }
 
 // Store implements Images. On disk, below StateDir/images:

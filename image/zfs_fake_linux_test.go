@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"satld/internal/fakefreebsd"
+	"satld/platform/command"
 )
 
 // TestZFSOnFakeHost is the same as on a host, by its tools: the dataset is found
@@ -24,10 +25,10 @@ func TestZFSOnFakeHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := runTool(t.Context(), "zfs", "create", "-o", "mountpoint="+state, "zroot/satl"); err != nil {
+	if _, err := call(t.Context(), command.Run, "zfs", "create", "-o", "mountpoint="+state, "zroot/satl"); err != nil {
 		t.Fatal(err)
 	}
-	s := open(t, Config{StateDir: state, tools: runTool})
+	s := open(t, Config{StateDir: state, tools: command.Run})
 	if kind := s.roots.kind(); kind != "zfs" {
 		t.Fatalf("roots are of kind %s", kind)
 	}
@@ -38,7 +39,7 @@ func TestZFSOnFakeHost(t *testing.T) {
 	if n, err := s.Usage(t.Context(), "c"); err != nil || n < 10000 {
 		t.Errorf("usage %d %v", n, err)
 	}
-	table, err := mountTable(t.Context(), runTool)
+	table, err := mountTable(t.Context(), command.Run)
 	if err != nil || !slices.Contains(table, mountEntry{"zroot/satl/containers/c", root, "zfs"}) {
 		t.Errorf("mounts %v %v, want the root's", table, err)
 	}
@@ -64,7 +65,7 @@ func TestZFSOnFakeHost(t *testing.T) {
 	if _, _, err := s.Remove(t.Context(), "web:1", false); err != nil {
 		t.Fatal(err)
 	}
-	left, err := runTool(t.Context(), "zfs", "list", "-H", "-o", "name", "-t", "all", "-r", "zroot/satl")
+	left, err := call(t.Context(), command.Run, "zfs", "list", "-H", "-o", "name", "-t", "all", "-r", "zroot/satl")
 	if err != nil || left != "zroot/satl\nzroot/satl/containers\nzroot/satl/layers\n" {
 		t.Errorf("left: %q %v", left, err)
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"satld/platform/command"
 )
 
 // openPool opens a store whose roots are clones in the pool.
@@ -99,11 +101,11 @@ func TestZFSFound(t *testing.T) {
 			p := newPool(t)
 			state := t.TempDir()
 			table := strings.NewReplacer("STATE", state, "PARENT", filepath.Dir(state)).Replace(tc.table)
-			s := open(t, Config{StateDir: state, ZFSRoot: tc.zfsRoot, tools: func(ctx context.Context, argv ...string) (string, error) {
-				if argv[0] == "mount" {
+			s := open(t, Config{StateDir: state, ZFSRoot: tc.zfsRoot, tools: func(ctx context.Context, c command.Command) (string, error) {
+				if c.Argv[0] == "mount" {
 					return table, nil
 				}
-				return p.run(ctx, argv...)
+				return p.run(ctx, c)
 			}})
 			if got := s.roots.kind(); got != tc.kind {
 				t.Errorf("roots are of kind %s, want %s", got, tc.kind)
@@ -134,13 +136,13 @@ func TestZFSRefuses(t *testing.T) {
 	openPool(t, p, "")
 	refuses("another daemon's", "tank/satl", "is of the state directory")
 	for _, name := range []string{"tank/other", "tank/other/containers"} {
-		if _, err := p.run(t.Context(), "zfs", "create", name); err != nil {
+		if _, err := p.run(t.Context(), command.Of("zfs", "create", name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	refuses("the operator's", "tank/other", "no property satl:state")
-	broken := func(context.Context, ...string) (string, error) {
-		return "", &toolError{argv: []string{"zfs"}, err: os.ErrNotExist}
+	broken := func(_ context.Context, c command.Command) (string, error) {
+		return "", &command.Error{Command: c, Status: -1, Err: os.ErrNotExist}
 	}
 	if _, err := Open(Config{StateDir: t.TempDir(), ZFSRoot: "tank/satl", tools: broken}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no zfs(8): %v", err)
@@ -150,8 +152,8 @@ func TestZFSRefuses(t *testing.T) {
 // TestDatasetsStayBelowRoot: no command changes what is not a layer or a
 // container of ours.
 func TestDatasetsStayBelowRoot(t *testing.T) {
-	d := datasets{root: "tank/satl", state: "/state", run: func(_ context.Context, argv ...string) (string, error) {
-		t.Errorf("%q was run", argv)
+	d := datasets{root: "tank/satl", state: "/state", run: func(_ context.Context, c command.Command) (string, error) {
+		t.Errorf("%q was run", c.Argv)
 		return "", nil
 	}}
 	for _, name := range []string{"", "tank", "tank/satl", "tank/satl/", "tank/satl/layers", "tank/satl/layers/", "tank/satl/layersx/a",
@@ -201,7 +203,7 @@ func TestZFSBusyRoot(t *testing.T) {
 	holds := true
 	p.fault = func(argv []string, done bool) error {
 		if holds && !done && argv[1] == "destroy" {
-			return &toolError{argv: argv, err: errors.New("exit status 1"), stderr: "cannot destroy 'tank/satl/containers/c': dataset is busy"}
+			return &command.Error{Command: command.Of(argv...), Err: errors.New("exit status 1"), Stderr: "cannot destroy 'tank/satl/containers/c': dataset is busy"}
 		}
 		return nil
 	}
@@ -283,7 +285,7 @@ func TestZFSOthersWithin(t *testing.T) {
 	mount(t, s, img.ID, "d")
 	zfs := func(args ...string) {
 		t.Helper()
-		if _, err := p.run(t.Context(), append([]string{"zfs"}, args...)...); err != nil {
+		if _, err := p.run(t.Context(), command.Of(append([]string{"zfs"}, args...)...)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -399,7 +401,7 @@ func TestZFSCrashAtEachStep(t *testing.T) {
 		p.calls = nil
 		p.fault = func(argv []string, done bool) error {
 			if n := len(p.calls) - 1; n > at || n == at && done == after {
-				return &toolError{argv: argv, err: errCrashed}
+				return &command.Error{Command: command.Of(argv...), Err: errCrashed}
 			}
 			return nil
 		}

@@ -13,6 +13,8 @@ import (
 	"unicode"
 
 	"pgregory.net/rapid"
+
+	"satld/platform/command"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -41,7 +43,7 @@ func TestParseMountTable(t *testing.T) {
 	if !slices.Equal(table, want) {
 		t.Errorf("got %q\nwant %q", table, want)
 	}
-	run := func(context.Context, ...string) (string, error) { return content(t, "testdata/mount/p.txt"), nil }
+	run := func(context.Context, command.Command) (string, error) { return content(t, "testdata/mount/p.txt"), nil }
 	got, err := toolMountsBelow(run, "/var/db/satl/containers/1q8c4zamgo7wdgxj13tcoepua")
 	if err != nil || len(got) != 2 {
 		t.Errorf("below a root: %q %v, want the root and its /proc", got, err)

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"satld/platform/command"
 )
 
 // zfsPool stands in for zfs(8), mount(8) and umount(8) of a FreeBSD host. All
@@ -42,7 +44,7 @@ func newPool(t testing.TB) *zfsPool {
 	needRoot(t)
 	p := &zfsPool{dir: t.TempDir()}
 	for _, name := range []string{"tank", "tank/satl"} {
-		if _, err := p.run(context.Background(), "zfs", "create", "-o", "mountpoint=none", name); err != nil {
+		if _, err := p.run(context.Background(), command.Of("zfs", "create", "-o", "mountpoint=none", name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,12 +62,13 @@ func (p *zfsPool) path(name string, elem ...string) string {
 	return filepath.Join(append([]string{p.dir, strings.ReplaceAll(name, "/", ",")}, elem...)...)
 }
 
-func (p *zfsPool) run(ctx context.Context, argv ...string) (string, error) {
+func (p *zfsPool) run(ctx context.Context, c command.Command) (string, error) {
+	argv := c.Argv
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls = append(p.calls, strings.Join(argv, " "))
 	if err := ctx.Err(); err != nil {
-		return "", &toolError{argv: argv, err: err}
+		return "", &command.Error{Command: c, Err: err}
 	}
 	if p.fault != nil {
 		if err := p.fault(argv, false); err != nil {
@@ -74,7 +77,7 @@ func (p *zfsPool) run(ctx context.Context, argv ...string) (string, error) {
 	}
 	out, err := p.command(argv)
 	if err != nil {
-		return "", &toolError{argv: argv, err: errors.New("exit status 1"), stderr: err.Error()}
+		return "", &command.Error{Command: c, Status: 1, Err: errors.New("exit status 1"), Stderr: err.Error()}
 	}
 	if p.fault != nil {
 		if err := p.fault(argv, true); err != nil {
