@@ -176,12 +176,12 @@ func TestVersionsVerb(t *testing.T) {
 }
 
 func TestAppsVerb(t *testing.T) {
-	up := wire.App{Name: "shop", Healthy: true, Gated: true, Rule: "every probed container is healthy", Checked: time.Now().Add(-2 * time.Second)}
+	up := wire.App{Name: "shop", Healthy: true, Gated: true, Rule: "every probed container is healthy", Checked: time.Now().Add(-2*time.Hour - 10*time.Minute)}
 	down := wire.App{Name: "blog", Gated: true, Rule: "no containers"}
 	d, _ := answering(t, map[string]any{
 		"GET /satl/v1/apps": []wire.App{up, down}, "GET /satl/v1/apps/shop": up, "GET /satl/v1/apps/blog": down,
 	})
-	expect(t, d, 0, []string{"NAME   HEALTHY   GATED   CHECKED    WHY\n", "shop   yes       yes     2", "blog   no        yes     not yet    no containers"}, nil, "apps")
+	expect(t, d, 0, []string{"NAME   HEALTHY   GATED   CHECKED     WHY\n", "shop   yes       yes     2", "blog   no        yes     not yet     no containers"}, nil, "apps")
 	expect(t, d, 0, []string{"shop\nblog\n"}, nil, "apps", "-q")
 	expect(t, d, 0, []string{"shop: healthy (every probed container is healthy), checked 2"}, nil, "apps", "shop")
 	expect(t, d, 1, []string{"blog: not healthy (no containers), checked not yet"}, nil, "apps", "blog")
