@@ -85,6 +85,7 @@ func nodeOf(n *running, id string) (node *api.Node) {
 
 // A worker and a manager join with their tokens; tasks run on all of them.
 func TestJoin(t *testing.T) {
+	t.Parallel()
 	a := startNode(t, stateDir(t), newFake(), nil)
 	fb, fc := newFake(), newFake()
 	b, c := startNode(t, stateDir(t), fb, nil), startNode(t, stateDir(t), fc, nil)
@@ -119,6 +120,7 @@ func TestJoin(t *testing.T) {
 // A follower answers the whole API: it hands writes on, and what it wrote it
 // reads at once.
 func TestFollowerAnswers(t *testing.T) {
+	t.Parallel()
 	nodes := trio(t)
 	leader(t, nodes...)
 	for i := range 20 {
@@ -165,6 +167,7 @@ func TestFollowerAnswers(t *testing.T) {
 
 // The leader's end: a new one in less than 5 s, nothing lost, tasks stay.
 func TestLeaderEnds(t *testing.T) {
+	t.Parallel()
 	nodes := trio(t)
 	l := leader(t, nodes...)
 	s := create(t, l, replicas("web", 6))
@@ -196,6 +199,7 @@ func TestLeaderEnds(t *testing.T) {
 
 // A manager that loses its majority refuses writes and still shows what it has.
 func TestMinorityReads(t *testing.T) {
+	t.Parallel()
 	nodes := trio(t)
 	l := leader(t, nodes...)
 	s := create(t, l, replicas("web", 1))
@@ -242,6 +246,7 @@ func setRole(t testing.TB, by *running, id string, role api.NodeRole) error {
 
 // A worker is promoted, and a manager, the leader too, demoted; tasks stay.
 func TestPromoteAndDemote(t *testing.T) {
+	t.Parallel()
 	a := startNode(t, stateDir(t), newFake(), nil)
 	b, c := startNode(t, stateDir(t), newFake(), nil), startNode(t, stateDir(t), newFake(), nil)
 	join(t, b, a, api.NodeRoleWorker)
@@ -304,6 +309,7 @@ func TestPromoteAndDemote(t *testing.T) {
 // A wrong token, an address where nobody is, and a node that holds services:
 // refused, and nothing has changed.
 func TestJoinRefused(t *testing.T) {
+	t.Parallel()
 	a, b := startNode(t, stateDir(t), newFake(), nil), startNode(t, stateDir(t), newFake(), nil)
 	good := token(t, a, api.NodeRoleWorker)
 	own := b.ClusterID()
@@ -343,6 +349,7 @@ func TestJoinRefused(t *testing.T) {
 // A worker leaves and is a fresh cluster of one; a manager only when forced,
 // and the others go on without it.
 func TestLeave(t *testing.T) {
+	t.Parallel()
 	a := startNode(t, stateDir(t), newFake(), nil)
 	fb := newFake()
 	b, c, d := startNode(t, stateDir(t), fb, nil), startNode(t, stateDir(t), newFake(), nil), startNode(t, stateDir(t), newFake(), nil)
@@ -394,6 +401,7 @@ func TestLeave(t *testing.T) {
 // Members of a cluster come back after a restart, under a new address too,
 // and with their log lost.
 func TestManagersReturn(t *testing.T) {
+	t.Parallel()
 	nodes := trio(t)
 	l := leader(t, nodes...)
 	s := create(t, l, replicas("web", 3))
