@@ -63,7 +63,8 @@ func TestDyingJailsHoldNobodyUp(t *testing.T) {
 }
 
 // nobodyEntersTheDead looks in the log of command lines that no jail was
-// entered or named again after its removal.
+// entered or named again after its removal. A probe that was due in the moment
+// of an unexpected end may come too late, and is refused.
 func (r *ring) nobodyEntersTheDead() {
 	r.t.Helper()
 	removed := make(map[string]bool)
@@ -81,8 +82,8 @@ func (r *ring) nobodyEntersTheDead() {
 			}
 			made[name] = true
 		case c.Tool == "ocijail" && slices.Contains(c.Args, "exec"):
-			if name := c.Args[slices.Index(c.Args, "exec")+1]; removed[name] {
-				r.t.Errorf("a jail is entered after its removal: %s", line)
+			if name := c.Args[slices.Index(c.Args, "exec")+1]; removed[name] && c.Exit != 1 {
+				r.t.Errorf("a jail is entered after its removal (exit %d): %s", c.Exit, line)
 			}
 		}
 	}
