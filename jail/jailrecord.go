@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -21,12 +23,19 @@ type jailRecord struct {
 	Deleted time.Time `json:",omitzero"`  // when its removal began
 }
 
-// jailRecords is the directory that holds them, a file for each by its name.
-type jailRecords string
+// jailRecords are the records, a file for each by its name.
+type jailRecords struct {
+	dir string
 
-func (d jailRecords) file(name string) string { return filepath.Join(string(d), name+".json") }
+	mu sync.Mutex
+	// deleted are those of which that could not be written down: a full disk
+	// must not keep anything from being removed.
+	deleted map[string]time.Time
+}
 
-func (d jailRecords) read(name string) (r jailRecord, ok bool, err error) {
+func (d *jailRecords) file(name string) string { return filepath.Join(d.dir, name+".json") }
+
+func (d *jailRecords) read(name string) (r jailRecord, ok bool, err error) {
 	b, err := os.ReadFile(d.file(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, false, nil
@@ -37,11 +46,32 @@ func (d jailRecords) read(name string) (r jailRecord, ok bool, err error) {
 	if err != nil {
 		return r, false, fmt.Errorf("read the record of jail %s: %w", name, err)
 	}
+	if r.Deleted.IsZero() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		r.Deleted = d.deleted[name]
+	}
 	return r, true, nil
 }
 
+// delete notes that the jail's removal begins.
+func (d *jailRecords) delete(name string, r jailRecord, log *slog.Logger) {
+	r.Deleted = time.Now()
+	err := d.write(name, r)
+	if err == nil {
+		return
+	}
+	log.Warn("a removal is not written down; the next daemon finds it out", "jail", name, "error", err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.deleted == nil {
+		d.deleted = make(map[string]time.Time)
+	}
+	d.deleted[name] = r.Deleted
+}
+
 // write replaces a record in one step.
-func (d jailRecords) write(name string, r jailRecord) (err error) {
+func (d *jailRecords) write(name string, r jailRecord) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("write the record of jail %s: %w", name, err)
@@ -51,7 +81,7 @@ func (d jailRecords) write(name string, r jailRecord) (err error) {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(string(d), ".tmp-*")
+	f, err := os.CreateTemp(d.dir, ".tmp-*")
 	if err != nil {
 		return err
 	}
@@ -68,18 +98,20 @@ func (d jailRecords) write(name string, r jailRecord) (err error) {
 	return err
 }
 
-func (d jailRecords) remove(name string) error {
-	err := os.Remove(d.file(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+func (d *jailRecords) remove(name string) error {
+	if err := os.Remove(d.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return err
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.deleted, name)
+	return nil
 }
 
 // all reads the records there are. One that cannot be read is in the error,
 // and the others are returned all the same.
-func (d jailRecords) all() (map[string]jailRecord, error) {
-	entries, err := os.ReadDir(string(d))
+func (d *jailRecords) all() (map[string]jailRecord, error) {
+	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list the records of jails: %w", err)
 	}

@@ -44,11 +44,11 @@ type jails struct {
 // newJails prepares the host. daemonDir is the daemon's state directory.
 func newJails(ctx context.Context, cfg Config, layout shim.Dir, driver ocijail, daemonDir string) (*jails, error) {
 	j := &jails{
-		layout: layout, records: jailRecords(filepath.Join(string(layout), "jails")), driver: driver,
+		layout: layout, records: jailRecords{dir: filepath.Join(string(layout), "jails")}, driver: driver,
 		tool: runTool, log: cfg.Logger, told: make(map[string]bool), complained: make(map[string]time.Time), nudge: make(chan struct{}, 1),
 	}
 	j.closeSoon = func(ctx context.Context, jid int) error { return closeSoonIn(ctx, cfg, jid) }
-	if err := os.MkdirAll(string(j.records), 0o700); err != nil {
+	if err := os.MkdirAll(j.records.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make state directory: %w", err)
 	}
 	// What the kernel tells of mounts and jails are real paths.
@@ -162,10 +162,7 @@ func (j *jails) end(ctx context.Context, id string) error {
 		}
 	}
 	if known && rec.Deleted.IsZero() {
-		rec.Deleted = time.Now()
-		if err := j.records.write(id, rec); err != nil {
-			return err
-		}
+		j.records.delete(id, rec, j.log)
 	}
 	if err := j.endUnheld(id); err != nil {
 		return err

@@ -7,6 +7,7 @@ package jail
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -363,5 +365,55 @@ func TestJailStartIsDone(t *testing.T) {
 	}
 	if _, err := n.Start(ctx, s.ID); err != nil {
 		t.Errorf("again: %v", err)
+	}
+}
+
+// On a full disk a container is deleted all the same: that is what makes room.
+func TestJailDeleteOnFullDisk(t *testing.T) {
+	needRuntime(t)
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
+		t.Skipf("SKIPPED: mount tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		var err error
+		for range 100 { // the shim may be gone a moment before it has let go
+			if err = syscall.Unmount(dir, 0); err == nil {
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		syscall.Unmount(dir, syscall.MNT_DETACH)
+		t.Errorf("unmount: %v", err)
+	})
+	n := &node{t: t, state: dir}
+	n.open()
+	t.Cleanup(n.finish)
+	s := n.spec(noReaper)
+	n.start(s)
+	full, err := os.Create(filepath.Join(dir, "full"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for piece := 1 << 20; piece > 0; {
+		if _, err := full.Write(make([]byte, piece)); err != nil {
+			piece /= 2
+		}
+	}
+	full.Close()
+	if err := os.WriteFile(filepath.Join(dir, "more"), make([]byte, 1), 0o644); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	n.remove(s.ID)
+	if there, dying := n.jailed(s.ID); there && !dying {
+		t.Error("the jail lives")
+	}
+	n.gone(s.ID)
+	if left := n.mounted(s); len(left) > 0 {
+		t.Errorf("mounted: %v", left)
+	}
+	os.Remove(filepath.Join(dir, "full"))
+	if e := n.wait(s.ID); e.Code != 137 && e.Code != -1 {
+		t.Errorf("%+v", e)
 	}
 }

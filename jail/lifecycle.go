@@ -296,6 +296,10 @@ func (m *Manager) remove(ctx context.Context, id string) error {
 	if err := m.exists(id); err != nil {
 		return nil
 	}
+	// What goes first may make the room that the rest needs.
+	if err := m.removeFiles(id, pidFile, errorFile, "stdin", "stdout", "stderr", "console.sock"); err != nil {
+		return err
+	}
 	// Whoever waits learns that there will be no exit status.
 	if err := m.dir.WriteExit(id, shim.Exit{Code: -1, At: time.Now()}); err != nil {
 		return fmt.Errorf("delete container %s: %w", id, err)
@@ -303,7 +307,11 @@ func (m *Manager) remove(ctx context.Context, id string) error {
 	m.nudge(id)
 	// The bundle's config is the last to go: List reads off it that the
 	// deletion was not finished.
-	for _, name := range []string{pidFile, errorFile, "stdin", "stdout", "stderr", "console.sock", configFile} {
+	return m.removeFiles(id, configFile)
+}
+
+func (m *Manager) removeFiles(id string, names ...string) error {
+	for _, name := range names {
 		if err := os.Remove(m.file(id, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("delete container %s: %w", id, err)
 		}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 )
 
 // strays are jails in our directories that nobody knows of: ocijail's create
@@ -64,9 +63,7 @@ func (j *jails) tryReconcile(ctx context.Context) error {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
 	for _, name := range abandoned(records, hasContainer) {
-		r := records[name]
-		r.Deleted = time.Now()
-		errs = append(errs, j.records.write(name, r)) // the background does the rest
+		j.records.delete(name, records[name], j.log) // the background does the rest
 	}
 	mounts, err := j.tool.mounts(ctx)
 	if err != nil {
