@@ -29,16 +29,13 @@ func cleanup(ctx context.Context, cfg Config) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cleanupBound)
 	defer cancel()
-	n, err := openNode(ctx, cfg, log)
-	if err != nil {
-		return err
+	n := &node{cfg: cfg, log: log, takingDown: true}
+	if err := n.open(ctx); err != nil {
+		return errors.Join(err, n.close())
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
 	if err := executor.Purge(ctx, cfg.StateDir, n.runtime, n.images, n.networks); err != nil {
 		return fmt.Errorf("end containers: %w", err)
 	}
-	if err := n.redirect.Clear(ctx); err != nil {
-		return err
-	}
-	return n.networks.Destroy(ctx)
+	return errors.Join(n.unreachable, n.redirect.Clear(ctx), n.networks.Destroy(ctx))
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -27,6 +28,9 @@ type node struct {
 	images   *image.Store
 	networks *network.Manager
 	redirect traffic.Redirector
+
+	takingDown  bool  // for cleanup, which does what it can
+	unreachable error // why the packet filter could not be spoken to, then
 }
 
 // openNode locks the state directory and opens the node's parts, in the order
@@ -55,7 +59,11 @@ func (n *node) open(ctx context.Context) (err error) {
 		return err
 	}
 	if n.redirect, err = newRedirector(ctx, cfg, n.networks, log); err != nil {
-		return err
+		if !n.takingDown {
+			return err
+		}
+		// All else can go; what the packet filter may still hold is told at the end.
+		n.redirect, n.unreachable = redirectOff{}, fmt.Errorf("rules may be left in the packet filter: %w", err)
 	}
 	if n.runtime, err = jail.Open(ctx, jail.Config{StateDir: cfg.StateDir, RuntimePath: cfg.Runtime, Logger: log}); err != nil {
 		return err
