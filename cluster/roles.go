@@ -123,7 +123,14 @@ func (n *member) rolesPass(ctx context.Context) error {
 		case demote:
 			errs = append(errs, n.setRole(s.node, api.NodeRoleWorker))
 		case expel:
-			errs = append(errs, n.raft.RemoveMember(ctx, s.node))
+			err := n.raft.RemoveMember(ctx, s.node)
+			if err == nil {
+				// At once: the node renews its certificate as soon as it is
+				// told of the role it shall have, and one that comes with the
+				// old role costs it seconds.
+				err = n.setRole(s.node, api.NodeRoleWorker)
+			}
+			errs = append(errs, err)
 		case stepDown:
 			return errors.Join(append(errs, n.raft.StepDown())...)
 		}

@@ -71,7 +71,10 @@ func TestMembership(t *testing.T) {
 	eventually(t, 30*time.Second, "scaled by the new manager", func() bool { return len(a.running("web")) == 4 })
 	a.docker("node", "demote", worker)
 	begun := time.Now()
-	eventually(t, 30*time.Second, "demoted", func() bool { return b.docker("info", "--format", "{{.Swarm.ControlAvailable}}") == "false" })
+	eventually(t, 30*time.Second, "demoted", func() bool {
+		data, err := b.get("/info")
+		return err == nil && strings.Contains(string(data), `"ControlAvailable":false`)
+	})
 	t.Logf("a worker %v after the demotion", time.Since(begun))
 
 	// The worker leaves; it is Down for the others, and then removed.
