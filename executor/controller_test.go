@@ -392,7 +392,7 @@ func TestStopIsFinishedByTheNextDaemon(t *testing.T) {
 		begun := time.Now()
 		dies, die := context.WithCancel(t.Context())
 		go func() { _ = c.Shutdown(dies) }()
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(PublishedDrain + 500*time.Millisecond) // the signal was sent
 		die()
 		b.close()
 		time.Sleep(500 * time.Millisecond)
