@@ -68,6 +68,11 @@ func (s *Server) info(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	info.Swarm = s.swarmInfo(ctx)
 	info.Warnings = info.Swarm.Warnings
+	if s.cfg.Warnings != nil {
+		for _, w := range s.cfg.Warnings() {
+			info.Warnings = append(info.Warnings, "WARNING: "+w)
+		}
+	}
 	if s.cfg.TrafficStatus != nil {
 		if trouble := s.cfg.TrafficStatus(); trouble != "" {
 			info.Warnings = append(info.Warnings, "WARNING: published ports: "+trouble)

@@ -40,6 +40,8 @@ type Config struct {
 	Networks   network.Networks
 	Events     *events.Log
 
+	// Warnings are what this system accepts and does not do, in words; optional.
+	Warnings func() []string
 	// TrafficStatus tells why published ports or names may not be as they
 	// should ("" when all is well); shown in `docker info`. It may be nil.
 	TrafficStatus func() string

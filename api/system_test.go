@@ -20,7 +20,11 @@ import (
 
 func TestInfo(t *testing.T) {
 	trouble := ""
-	f := newFixture(t, func(c *Config) { c.TrafficStatus = func() string { return trouble } })
+	var limits []string
+	f := newFixture(t, func(c *Config) {
+		c.TrafficStatus = func() string { return trouble }
+		c.Warnings = func() []string { return limits }
+	})
 	f.containers.list = func() []executor.Snapshot {
 		return []executor.Snapshot{{State: executor.Running}, {State: executor.Running}, {State: executor.Paused}, {State: executor.Exited}, {State: executor.Created}}
 	}
@@ -42,8 +46,8 @@ func TestInfo(t *testing.T) {
 	if body := f.must(t, 200, "GET", "/v1.41/info", ""); strings.Contains(body, "FirewallBackend") || strings.Contains(body, "SWMTKN") {
 		t.Error(body)
 	}
-	trouble = "nft: not written for 12s"
-	if info = into[system.Info](t, f.must(t, 200, "GET", "/info", "")); len(info.Warnings) != 1 || !strings.Contains(info.Warnings[0], trouble) {
+	trouble, limits = "nft: not written for 12s", []string{"limits are accepted and not enforced"}
+	if info = into[system.Info](t, f.must(t, 200, "GET", "/info", "")); len(info.Warnings) != 2 || info.Warnings[0] != "WARNING: "+limits[0] || !strings.Contains(info.Warnings[1], trouble) {
 		t.Errorf("warnings %q", info.Warnings)
 	}
 	f.server.cfg.Cluster = worker{f.cluster}

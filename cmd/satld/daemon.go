@@ -100,8 +100,8 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	verdicts := newApps(exec, &joined, log)
 	server := api.New(api.Config{
 		Apps: verdicts, Cluster: member, Containers: exec, Images: n.images, Networks: networks, Events: happened,
-		TrafficStatus: func() string { return n.trafficStatus(table) },
-		Version:       version, Commit: commit, Root: cfg.StateDir, NodeName: hostname,
+		TrafficStatus: func() string { return n.trafficStatus(table) }, Warnings: n.runtime.Warnings,
+		Version: version, Commit: commit, Root: cfg.StateDir, NodeName: hostname,
 		NetworkName: cfg.NetworkName, Runtime: cfg.Runtime, Redirect: cfg.Redirect,
 		Debug: cfg.LogLevel == "debug", Logger: log,
 		PeerHealth: func(ctx context.Context, nodeID, serviceID string) (told []wire.TaskHealth, err error) {
@@ -149,7 +149,7 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 		page := dashboard{store: member.Store(), containers: exec}
 		upper.Go(func() error { return serveHTTP(upperCtx, "dashboard-addr", cfg.DashboardAddr, http.Handler(page)) })
 	}
-	for _, w := range n.hostWarnings() {
+	for _, w := range append(n.hostWarnings(), n.runtime.Warnings()...) {
 		log.Warn(w)
 	}
 	log.Info("satld is up", "version", version, "socket", cfg.Socket, "state_dir", cfg.StateDir, "node", member.NodeID(), "took", time.Since(begun).String())
