@@ -5,6 +5,7 @@ package api
 import (
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
+	"net/http"
 )
 
 // ownRoutes are satld's own API, for what Docker's has no place for. Its
@@ -46,6 +47,15 @@ func (v serviceView) host(nodeID string) string {
 		return hostName(n)
 	}
 	return ""
+}
+
+// viewNamed is the view of the service that a request's path names.
+func (s *Server) viewNamed(r *http.Request) (serviceView, error) {
+	found, err := s.findService(r.Context(), pathVar(r, "id"))
+	if err != nil {
+		return serviceView{}, err
+	}
+	return s.viewService(found.ID)
 }
 
 // viewService reads a service anew with all that concerns it.

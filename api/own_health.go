@@ -35,11 +35,7 @@ const (
 // serviceHealth is the live table of a service: what the store knows of its
 // tasks, and what the nodes that run them know of their health.
 func (s *Server) serviceHealth(w http.ResponseWriter, r *http.Request) error {
-	found, err := s.findService(r.Context(), pathVar(r, "id"))
-	if err != nil {
-		return err
-	}
-	view, err := s.viewService(found.ID)
+	view, err := s.viewNamed(r)
 	if err != nil {
 		return err
 	}

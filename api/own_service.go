@@ -12,11 +12,7 @@ import (
 // serviceMore is what Docker's answer about a service has no field for: what
 // its probe amounts to, and what is left of its restarts.
 func (s *Server) serviceMore(w http.ResponseWriter, r *http.Request) error {
-	found, err := s.findService(r.Context(), pathVar(r, "id"))
-	if err != nil {
-		return err
-	}
-	view, err := s.viewService(found.ID)
+	view, err := s.viewNamed(r)
 	if err != nil {
 		return err
 	}

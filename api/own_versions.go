@@ -19,15 +19,11 @@ import (
 // the reports of those whose rollout failed (spec/deploy-check.txt, "The
 // evidence a failed check keeps").
 func (s *Server) serviceVersions(w http.ResponseWriter, r *http.Request) error {
-	found, err := s.findService(r.Context(), pathVar(r, "id"))
+	view, err := s.viewNamed(r)
 	if err != nil {
 		return err
 	}
-	view, err := s.viewService(found.ID)
-	if err != nil {
-		return err
-	}
-	reports, err := s.cfg.Cluster.Reports(found.ID)
+	reports, err := s.cfg.Cluster.Reports(view.service.ID)
 	if err != nil {
 		return err
 	}
@@ -36,7 +32,7 @@ func (s *Server) serviceVersions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, &wire.Versions{
-		ID: found.ID, Name: view.service.Spec.Annotations.Name,
+		ID: view.service.ID, Name: view.service.Spec.Annotations.Name,
 		Versions: versionsOf(view, reports, shown.UpdateStatus),
 	})
 }

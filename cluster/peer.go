@@ -9,10 +9,8 @@ import (
 	"slices"
 
 	"github.com/containerd/errdefs"
-	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/ca"
 	"github.com/moby/swarmkit/v2/manager/raftselector"
-	"github.com/moby/swarmkit/v2/manager/state/store"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -72,13 +70,7 @@ var peerService = grpc.ServiceDesc{
 // caller is the node that asks, if its certificate is of this cluster, has
 // one of the roles, and was not removed.
 func (n *member) caller(ctx context.Context, roles []string) (string, error) {
-	var removed map[string]*api.BlacklistedCertificate
-	n.store.View(func(tx store.ReadTx) {
-		if c := store.GetCluster(tx, n.id.clusterID()); c != nil {
-			removed = c.BlacklistedCertificates
-		}
-	})
-	return ca.AuthorizeOrgAndRole(ctx, n.id.clusterID(), removed, roles...)
+	return ca.AuthorizeOrgAndRole(ctx, n.id.clusterID(), n.removedNodes(), roles...)
 }
 
 // answer answers another node's call.

@@ -86,14 +86,19 @@ func (n *member) answers() map[string]call {
 // whose forwarded certificate) has one of the roles, is of this cluster and
 // was not removed from it.
 func (n *member) authorize(ctx context.Context, roles []string) error {
-	var removed map[string]*api.BlacklistedCertificate
+	_, err := ca.AuthorizeForwardedRoleAndOrg(ctx, roles, []string{ca.ManagerRole}, n.id.clusterID(), n.removedNodes())
+	return err
+}
+
+// removedNodes are the certificates of nodes that were removed from the
+// cluster, by node ID.
+func (n *member) removedNodes() (removed map[string]*api.BlacklistedCertificate) {
 	n.store.View(func(tx store.ReadTx) {
 		if c := store.GetCluster(tx, n.id.clusterID()); c != nil {
 			removed = c.BlacklistedCertificates
 		}
 	})
-	_, err := ca.AuthorizeForwardedRoleAndOrg(ctx, roles, []string{ca.ManagerRole}, n.id.clusterID(), removed)
-	return err
+	return removed
 }
 
 // asLocal marks a request as this node's own. The address is the one it
