@@ -40,12 +40,15 @@ func TestHealthAcrossNodes(t *testing.T) {
 	await("both serve", func(h wire.Health, x wire.TaskHealth) bool {
 		return h.Desired == 2 && h.Serving == 2 && x.Verdict == "healthy" && len(x.Log) > 0 && x.NextProbe != nil
 	})
-	var id string
-	for _, x := range a.running("web") {
-		if x.NodeID == worker {
-			id = x.Status.ContainerStatus.ContainerID
+	var id string // the worker's word of what it serves may come before its report to the manager
+	eventually(t, 10*time.Second, "the worker's task is RUNNING", func() bool {
+		for _, x := range a.running("web") {
+			if x.NodeID == worker {
+				id = x.Status.ContainerStatus.ContainerID
+			}
 		}
-	}
+		return id != ""
+	})
 	b.makeBad(id)
 	await("why the worker's does not serve", func(h wire.Health, x wire.TaskHealth) bool {
 		return h.Serving == 1 && x.Verdict == "unhealthy" && x.FailingStreak >= 2 && strings.Contains(x.Why, "unhealthy") && strings.HasPrefix(x.Log[len(x.Log)-1].Output, "HTTP 503")

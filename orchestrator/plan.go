@@ -78,7 +78,7 @@ func (c Change) apply(tx store.Tx, v View) error {
 // holds tells whether the store still is what the change was decided on: the
 // service, the tasks named, and no task more in a slot that gets one.
 func (c Change) holds(tx store.ReadTx, v View) error {
-	if v.Service != nil && (c.Service != nil || len(c.Create) > 0) {
+	if v.Service != nil {
 		now := store.GetService(tx, v.Service.ID)
 		if now == nil || now.Meta.Version != v.Service.Meta.Version {
 			return errChanged

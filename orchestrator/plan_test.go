@@ -3,6 +3,7 @@
 package orchestrator
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -286,4 +287,24 @@ func TestStartLimit(t *testing.T) {
 	if got := startLimit(x); got <= 0 {
 		t.Errorf("overflow: %v", got)
 	}
+}
+
+// TestStopsRestOnTheSpec: what is decided on one spec of a service stops
+// nothing once there is another, as where a rollback comes in between.
+func TestStopsRestOnTheSpec(t *testing.T) {
+	simulate(t, 1, func(s *sim) {
+		s.create(simSpec(1, nil))
+		s.awaitServing("v1", 1)
+		s.stopOrchestrator()
+		decided := s.view()
+		s.image("v2")
+		running := s.serving()[0]
+		change := Change{Why: "of old", Update: []*api.Task{stop(running, time.Now())}}
+		err := s.store.Update(func(tx store.Tx) error { return change.apply(tx, decided) })
+		if !errors.Is(err, errChanged) || s.tasks()[0].DesiredState != api.TaskStateRunning {
+			t.Errorf("%v: %s", err, s.dump())
+		}
+		s.startOrchestrator()
+		s.awaitServing("v2", 1)
+	})
 }
