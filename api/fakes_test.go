@@ -480,7 +480,7 @@ func (f *fakeNetworks) Get(id string) (network.Network, bool) {
 
 func (f *fakeNetworks) List() []network.Network { return f.networks }
 
-func (f *fakeNetworks) Attach(context.Context, string, []string) (string, []network.Attachment, error) {
+func (f *fakeNetworks) Attach(context.Context, string, []network.Place) (string, []network.Attachment, error) {
 	panic("not the API's")
 }
 

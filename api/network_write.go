@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"satld/executor"
 	"satld/network"
 )
 
@@ -42,36 +43,48 @@ func (s *Server) networkCreate(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	wanted.ID = identity.NewID()
+	spec := convert.BasicNetworkCreateToGRPC(req)
+	spec.DriverConfig.Name = req.Driver
+	stored := &api.Network{ID: wanted.ID, Spec: spec, DriverState: &api.Driver{Name: req.Driver}}
+	if executor.IsOverlay(stored) {
+		// The cluster gives it a subnet; nodes make it when they are told of
+		// their address in it.
+		stored.DriverState = nil
+		if err := s.storeNetwork(r.Context(), stored); err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusCreated, &dockernet.CreateResponse{ID: stored.ID})
+	}
 	made, err := s.cfg.Networks.Ensure(r.Context(), wanted)
 	if err != nil {
 		return err
 	}
-	spec := convert.BasicNetworkCreateToGRPC(req)
-	spec.DriverConfig.Name = req.Driver
-	err = s.cfg.Cluster.CreateNetwork(r.Context(), &api.Network{
-		ID: made.ID, Spec: spec, DriverState: &api.Driver{Name: req.Driver},
-		IPAM: &api.IPAMOptions{Driver: &api.Driver{Name: "default"},
-			Configs: []*api.IPAMConfig{{Subnet: made.Subnet.String(), Gateway: made.Gateway.String()}}},
-	})
-	if err != nil {
+	stored.IPAM = &api.IPAMOptions{Driver: &api.Driver{Name: "default"},
+		Configs: []*api.IPAMConfig{{Subnet: made.Subnet.String(), Gateway: made.Gateway.String()}}}
+	if err := s.storeNetwork(r.Context(), stored); err != nil {
 		if undo := s.cfg.Networks.Remove(context.WithoutCancel(r.Context()), made.ID); undo != nil {
 			s.log.Error("bridge of a network that was not created stays", "network", req.Name, "error", undo)
-		}
-		if nameTaken(err) {
-			return errConflict("network with name %s already exists", req.Name)
 		}
 		return err
 	}
 	return writeJSON(w, http.StatusCreated, &dockernet.CreateResponse{ID: made.ID})
 }
 
+// storeNetwork writes a new network; a name that is taken is Docker's conflict.
+func (s *Server) storeNetwork(ctx context.Context, n *api.Network) error {
+	err := s.cfg.Cluster.CreateNetwork(ctx, n)
+	if nameTaken(err) {
+		return errConflict("network with name %s already exists", n.Spec.Annotations.Name)
+	}
+	return err
+}
+
 func nameTaken(err error) bool {
 	return errors.Is(err, store.ErrNameConflict) || status.Code(err) == codes.AlreadyExists
 }
 
-// admitNetwork checks a request and fills its defaults in. An overlay is a
-// bridge of its own on each node, as isolated as any other network; what it
-// would need beyond that is refused.
+// admitNetwork checks a request and fills its defaults in. An overlay is one
+// network on all nodes; a bridge is one of its own on each.
 func (s *Server) admitNetwork(req *dockernet.CreateRequest) (network.Network, error) {
 	n := network.Network{Name: req.Name, Internal: req.Internal}
 	if !networkNames.MatchString(req.Name) {
@@ -212,6 +225,9 @@ func (s *Server) removeBridge(ctx context.Context, id string) {
 // sweepNetworks removes the bridges of this node whose network is no longer
 // in the store. Those that a container is still in stay until the next sweep.
 func (s *Server) sweepNetworks(ctx context.Context) {
+	if !s.cfg.Cluster.Manager() {
+		return // a worker has no store: it is told which overlays it is in
+	}
 	s.networkMu.Lock()
 	defer s.networkMu.Unlock()
 	known := map[string]bool{network.DefaultID: true}

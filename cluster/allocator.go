@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/docker/go-events"
@@ -14,6 +16,7 @@ import (
 	"github.com/moby/swarmkit/v2/manager/state"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 
+	"satld/executor"
 	"satld/raft"
 )
 
@@ -27,15 +30,17 @@ const (
 )
 
 // allocator is the step between the orchestrators and the scheduler: it gives
-// services their published ports, and takes tasks from NEW to PENDING once
-// their service has them. Each pass starts from the store alone.
+// services their published ports, overlay networks their subnets, nodes and
+// tasks their addresses in these, and takes tasks from NEW to PENDING once they
+// have all of it. Each pass starts from the store alone.
 type allocator struct {
 	store *store.MemoryStore
+	pool  netip.Prefix // of overlay networks
 	log   *slog.Logger
 }
 
-func newAllocator(s *store.MemoryStore, log *slog.Logger) *allocator {
-	return &allocator{store: s, log: log}
+func newAllocator(s *store.MemoryStore, pool netip.Prefix, log *slog.Logger) *allocator {
+	return &allocator{store: s, pool: pool, log: log}
 }
 
 // Run makes a pass at each change that concerns it, and every 5 s, until ctx
@@ -44,7 +49,7 @@ func (a *allocator) Run(ctx context.Context) error {
 	isNew := func(_, t *api.Task) bool { return t.Status.State == api.TaskStateNew }
 	watch, cancel := state.Watch(a.store.WatchQueue(),
 		api.EventCreateService{}, api.EventUpdateService{}, api.EventDeleteService{},
-		api.EventCreateTask{},
+		api.EventCreateTask{}, api.EventCreateNode{}, api.EventCreateNetwork{}, api.EventDeleteNetwork{},
 		api.EventUpdateTask{Task: &api.Task{}, Checks: []api.TaskCheckFunc{isNew}},
 	)
 	defer cancel()
@@ -82,14 +87,19 @@ func drain(watch <-chan events.Event) {
 // allocView is what a pass decides on.
 type allocView struct {
 	services []*api.Service
-	tasks    []*api.Task // in state NEW
-	networks map[string]*api.Network
+	tasks    []*api.Task
+	networks []*api.Network
+	nodes    []*api.Node
+	pool     netip.Prefix
 }
 
 // allocPlan is what a pass changes.
 type allocPlan struct {
 	endpoints map[string]*api.Endpoint // by service ID
-	tasks     []*api.Task              // as they are to be
+	networks  []*api.Network           // as they are to be, like the rest
+	nodes     []*api.Node
+	tasks     []*api.Task
+	trouble   error // what there was no room for
 }
 
 // pass brings the store to where nothing is left to allocate.
@@ -99,37 +109,44 @@ func (a *allocator) pass(now time.Time) error {
 		return err
 	}
 	plan := planAllocation(view, now)
-	if len(plan.endpoints) == 0 && len(plan.tasks) == 0 {
-		return nil
+	if len(plan.endpoints)+len(plan.networks)+len(plan.nodes)+len(plan.tasks) == 0 {
+		return plan.trouble
 	}
-	return a.apply(view, plan)
+	return errors.Join(a.apply(view, plan), plan.trouble)
 }
 
 func (a *allocator) view() (v allocView, err error) {
 	a.store.View(func(tx store.ReadTx) {
-		var e1, e2, e3 error
-		var networks []*api.Network
-		v.services, e1 = store.FindServices(tx, store.All)
-		v.tasks, e2 = store.FindTasks(tx, store.ByTaskState(api.TaskStateNew))
-		networks, e3 = store.FindNetworks(tx, store.All)
-		v.networks = make(map[string]*api.Network, len(networks))
-		for _, n := range networks {
-			v.networks[n.ID] = n
-		}
-		err = errors.Join(e1, e2, e3)
+		var errs [4]error
+		v.services, errs[0] = store.FindServices(tx, store.All)
+		v.tasks, errs[1] = store.FindTasks(tx, store.All)
+		v.networks, errs[2] = store.FindNetworks(tx, store.All)
+		v.nodes, errs[3] = store.FindNodes(tx, store.All)
+		err = errors.Join(errs[:]...)
 	})
+	v.pool = a.pool
 	return v, err
 }
 
 // planAllocation is the allocator's decision.
 func planAllocation(v allocView, now time.Time) allocPlan {
 	ports := planPorts(v.services)
-	plan := allocPlan{endpoints: ports.endpoints}
+	overlays, trouble := planOverlays(v.networks, v.nodes, v.tasks, v.pool)
+	plan := allocPlan{endpoints: ports.endpoints, networks: overlays.networks, nodes: overlays.nodes, trouble: trouble}
+	networks := make(map[string]*api.Network, len(v.networks))
+	for _, list := range [][]*api.Network{v.networks, overlays.networks} {
+		for _, n := range list {
+			networks[n.ID] = n
+		}
+	}
 	services := make(map[string]*api.Service, len(v.services))
 	for _, s := range v.services {
 		services[s.ID] = s
 	}
 	for _, t := range v.tasks {
+		if t.Status.State != api.TaskStateNew {
+			continue
+		}
 		s := services[t.ServiceID]
 		if t.ServiceID != "" && s == nil {
 			continue // its service is gone; the orchestrator removes it
@@ -153,7 +170,14 @@ func planAllocation(v allocView, now time.Time) allocPlan {
 			}
 		}
 		if len(t.Networks) == 0 {
-			t.Networks = attachments(t, s, v.networks)
+			t.Networks = attachments(t, s, networks)
+		}
+		if full := takeAddresses(t, overlays.pools); full != "" {
+			if reason := "no address is left in network " + full; t.Status.Err != reason {
+				t.Status.Err = reason
+				plan.tasks = append(plan.tasks, t)
+			}
+			continue
 		}
 		t.Status = api.TaskStatus{
 			State:     api.TaskStatePending,
@@ -165,9 +189,38 @@ func planAllocation(v allocView, now time.Time) allocPlan {
 	return plan
 }
 
+// takeAddresses gives a task its addresses in overlay networks; full is the
+// name of one without any left.
+func takeAddresses(t *api.Task, pools map[string]*addresses) (full string) {
+	for _, at := range t.Networks {
+		pool := pools[at.Network.ID]
+		if pool == nil {
+			continue
+		}
+		if p, has := executor.AttachedAt(at); has && pool.subnet.Contains(p.Addr()) {
+			continue
+		}
+		addr, ok := pool.take()
+		if !ok {
+			return at.Network.Spec.Annotations.Name
+		}
+		at.Addresses = []string{addr.String()}
+	}
+	return ""
+}
+
+// publishes tells whether a task's service publishes a port on all nodes.
+func publishes(t *api.Task) bool {
+	if t.Endpoint == nil {
+		return false
+	}
+	return slices.ContainsFunc(t.Endpoint.Ports, func(p *api.PortConfig) bool { return p.PublishMode == api.PublishModeIngress })
+}
+
 // attachments names the networks a task is in, those of its own spec before
-// its service's. Networks that are not in the store (the host's, for one) are
-// the executor's matter; so are all addresses.
+// its service's, and the ingress network last if it publishes a port. Networks
+// that are not in the store (the host's, for one) are the executor's matter,
+// and so are the addresses of those that are no overlay.
 func attachments(t *api.Task, s *api.Service, networks map[string]*api.Network) []*api.NetworkAttachment {
 	configs := t.Spec.Networks
 	if len(configs) == 0 && s != nil {
@@ -185,6 +238,13 @@ func attachments(t *api.Task, s *api.Service, networks map[string]*api.Network) 
 			Addresses:            append([]string(nil), c.Addresses...),
 			DriverAttachmentOpts: c.DriverAttachmentOpts,
 		})
+	}
+	if publishes(t) {
+		for _, n := range networks {
+			if n.Spec.Ingress {
+				out = append(out, &api.NetworkAttachment{Network: n.Copy()})
+			}
+		}
 	}
 	return out
 }
@@ -204,6 +264,27 @@ func (a *allocator) apply(v allocView, plan allocPlan) error {
 				// A service that changed may need other ports, and so may
 				// the tasks below: all of it is decided anew.
 				return store.UpdateService(tx, s)
+			}); err != nil {
+				return err
+			}
+		}
+		for _, n := range plan.networks {
+			if err := batch.Update(func(tx store.Tx) error {
+				return unlessChanged(store.UpdateNetwork(tx, n))
+			}); err != nil {
+				return err
+			}
+		}
+		for _, n := range plan.nodes {
+			if err := batch.Update(func(tx store.Tx) error {
+				// Its status changes all the time, and is not what is decided here.
+				node := store.GetNode(tx, n.ID)
+				if node == nil {
+					return nil
+				}
+				node = node.Copy()
+				node.Attachments = n.Attachments
+				return store.UpdateNode(tx, node)
 			}); err != nil {
 				return err
 			}

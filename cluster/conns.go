@@ -3,12 +3,16 @@
 package cluster
 
 import (
+	"context"
+	"net"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/moby/swarmkit/v2/ca"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -37,11 +41,38 @@ func newConns(sec *ca.SecurityConfig) *conns {
 	return &conns{sec: sec, open: make(map[string]*grpc.ClientConn)}
 }
 
-// to is the connection to an address. It connects when it is used.
+// to is the connection to the manager at an address. It connects when it is
+// used.
 func (c *conns) to(addr string) (*grpc.ClientConn, error) {
+	return c.dial(addr, addr, c.sec.ClientTLSCreds)
+}
+
+// toNode is the connection to a node of any role, which has to be that node.
+func (c *conns) toNode(id, addr string) (*grpc.ClientConn, error) {
+	return c.dial(id+"@"+addr, addr, nodeCreds{c.sec.ClientTLSCreds, id})
+}
+
+// nodeCreds are this node's credentials of today, for a server whose
+// certificate is that of a certain node.
+type nodeCreds struct {
+	*ca.MutableTLSCreds
+	id string
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (n nodeCreds) ClientHandshake(ctx context.Context, addr string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	config := n.Config().Clone()
+	config.ServerName = n.id
+	return credentials.NewTLS(config).ClientHandshake(ctx, addr, raw)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (n nodeCreds) Clone() credentials.TransportCredentials { return n }
+
+func (c *conns) dial(key, addr string, creds credentials.TransportCredentials) (*grpc.ClientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if conn := c.open[addr]; conn != nil {
+	if conn := c.open[key]; conn != nil {
 		return conn, nil
 	}
 	if c.open == nil {
@@ -50,7 +81,7 @@ func (c *conns) to(addr string) (*grpc.ClientConn, error) {
 	wait := backoff.DefaultConfig
 	wait.BaseDelay, wait.MaxDelay = peerRetry/5, peerRetry
 	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(c.sec.ClientTLSCreds), grpc.WithNoProxy(),
+		grpc.WithTransportCredentials(creds), grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: wait, MinConnectTimeout: peerAnswer}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: peerSilence, Timeout: peerAnswer}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
@@ -62,18 +93,19 @@ func (c *conns) to(addr string) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.open[addr] = conn
+	c.open[key] = conn
 	return conn, nil
 }
 
-// keep closes the connections to all other addresses.
-func (c *conns) keep(addrs map[string]bool) {
+// keep closes the connections to all managers but those at the addresses, or
+// with nodes to all nodes but those that toNode knows by these names.
+func (c *conns) keep(keys map[string]bool, nodes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for addr, conn := range c.open {
-		if !addrs[addr] {
+	for key, conn := range c.open {
+		if strings.Contains(key, "@") == nodes && !keys[key] {
 			conn.Close()
-			delete(c.open, addr)
+			delete(c.open, key)
 		}
 	}
 }

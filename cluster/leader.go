@@ -140,7 +140,7 @@ func (n *member) startParts(ctx context.Context, alone bool) *parts {
 
 	rctx, cancelRoles := context.WithCancel(ctx)
 	p.add(func() { n.keepRoles(rctx) }, cancelRoles)
-	alloc := newAllocator(s, n.log)
+	alloc := newAllocator(s, n.cfg.OverlayPool, n.log)
 	actx, cancel := context.WithCancel(ctx)
 	p.add(func() { logged("allocator", alloc.Run(actx)) }, cancel)
 	sched := scheduler.New(s)

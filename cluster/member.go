@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"satld/mesh"
 	"satld/raft"
 )
 
@@ -48,6 +49,9 @@ type member struct {
 	dispatcher *dispatcher.Dispatcher
 	caServer   *ca.Server
 	logs       *logbroker.LogBroker
+
+	observer  *mesh.Observer // nil on a worker
+	directory *mesh.Directory
 
 	listener      net.Listener
 	streams       *streams // raft's connections
@@ -135,6 +139,7 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 	}
 	n.caughtUp.Store(!n.raft.Empty() || !joined)
 	n.store = n.raft.Store()
+	n.observer, n.directory = n.newObserver(), &mesh.Directory{Boot: cfg.boot}
 	n.members = newMembers(n.raft, n.id.sec, n.conns)
 	n.dispatcher = dispatcher.New()
 	n.caServer = ca.NewServer(n.store, n.id.sec)
@@ -170,6 +175,7 @@ func (n *member) run(ctx context.Context) error {
 		g.Go(func() error { return n.renew(ctx, renewer) })
 		g.Go(func() error { return n.runAgent(ctx, renewer) })
 		g.Go(func() error { return n.keepKnown(ctx) })
+		g.Go(func() error { return n.keepMesh(ctx) })
 		if n.raft != nil {
 			g.Go(func() error { return n.enlist(ctx) })
 		}

@@ -95,7 +95,7 @@ func (m *members) publish(ctx context.Context) {
 				addrs[p.Addr] = true
 			}
 			m.peers.Publish(peers)
-			m.conns.keep(addrs)
+			m.conns.keep(addrs, false)
 		}
 	}
 }

@@ -43,7 +43,16 @@ func (n *member) storeNetwork(ctx context.Context, _ string, in []byte) (any, er
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	err := n.store.Update(func(tx store.Tx) error { return store.CreateNetwork(tx, network) })
+	err := n.store.Update(func(tx store.Tx) error {
+		others, err := store.FindNetworks(tx, store.All)
+		if err != nil {
+			return err
+		}
+		if err := settleOverlay(network, others, n.cfg.OverlayPool); err != nil {
+			return status.Error(codes.InvalidArgument, err.Error())
+		}
+		return store.CreateNetwork(tx, network)
+	})
 	switch {
 	case errors.Is(err, store.ErrNameConflict), errors.Is(err, store.ErrExist):
 		return nil, status.Errorf(codes.AlreadyExists, "network with name %s already exists", network.Spec.Annotations.Name)

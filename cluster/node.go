@@ -8,12 +8,16 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
 	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
+	swarmid "github.com/moby/swarmkit/v2/identity"
 	"github.com/moby/swarmkit/v2/manager/state/store"
+
+	"satld/mesh"
 )
 
 // Config says where a node lives and what runs its tasks.
@@ -25,10 +29,20 @@ type Config struct {
 	Executor      exec.Executor
 	// Health is what this node knows of its tasks of a service, for AskHealth
 	// of a manager: a value to be sent as JSON.
-	Health func(serviceID string) any
-	Logger *slog.Logger // nil is the default logger
+	Health      func(serviceID string) any
+	OverlayPool netip.Prefix // of networks without a subnet of their own; zero is DefaultOverlayPool
+	// Traffic, if given, is told of the tasks of other nodes, and others are
+	// told of its own; NodeHealth says how other nodes are watched, and Reach is
+	// given which addresses of overlay networks are on which of them, host
+	// being this node's own address.
+	Traffic    Traffic
+	NodeHealth mesh.Settings
+	Reach      func(host string, entries []mesh.Entry)
+	Logger     *slog.Logger // nil is the default logger
 	// ForceNewCluster makes a cluster of this node alone out of the state.
 	ForceNewCluster bool
+
+	boot string // random, of this run of the daemon
 }
 
 // Node is this machine's node, whatever cluster it is in: a fresh one is a
@@ -57,6 +71,13 @@ var _ Cluster = (*Node)(nil)
 func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if cfg.Executor == nil || cfg.StateDir == "" || cfg.ListenAddr == "" {
 		return nil, errors.New("cluster: Executor, StateDir and ListenAddr are required")
+	}
+	cfg.boot = swarmid.NewID()
+	if cfg.NodeHealth == (mesh.Settings{}) {
+		cfg.NodeHealth = mesh.DefaultSettings()
+	}
+	if !cfg.OverlayPool.IsValid() {
+		cfg.OverlayPool = DefaultOverlayPool
 	}
 	n := &Node{cfg: cfg, log: cfg.Logger, changes: make(chan change)}
 	if n.log == nil {
@@ -209,3 +230,13 @@ func (n *Node) Managers() []api.Peer {
 
 // Ready implements Cluster.
 func (n *Node) Ready(ctx context.Context) error { return n.member.Load().ready(ctx) }
+
+// Verdict is what this manager knows of the health of a task on another node;
+// "" of one that is here, or that there is not, and on a worker.
+func (n *Node) Verdict(taskID string) mesh.Verdict {
+	m := n.member.Load()
+	if m.observer == nil {
+		return ""
+	}
+	return m.observer.Verdict(taskID)
+}

@@ -187,13 +187,26 @@ func (n *member) askLeader(ctx context.Context, name string, in, out any) error 
 	return n.ask(ctx, peer.Addr, name, in, out)
 }
 
-// ask makes a call to the node at addr.
+// ask makes a call to the manager at addr.
 func (n *member) ask(ctx context.Context, addr, name string, in, out any) error {
-	body, err := json.Marshal(in)
+	conn, err := n.conns.to(addr)
 	if err != nil {
 		return err
 	}
-	conn, err := n.conns.to(addr)
+	return send(ctx, conn, name, in, out)
+}
+
+// askNode makes a call to a node of any role.
+func (n *member) askNode(ctx context.Context, id, addr, name string, in, out any) error {
+	conn, err := n.conns.toNode(id, addr)
+	if err != nil {
+		return err
+	}
+	return send(ctx, conn, name, in, out)
+}
+
+func send(ctx context.Context, conn *grpc.ClientConn, name string, in, out any) error {
+	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}

@@ -217,7 +217,7 @@ func TestPlanAllocation(t *testing.T) {
 	}
 	v := allocView{
 		services: []*api.Service{web, blocked},
-		networks: map[string]*api.Network{"net": {ID: "net"}},
+		networks: []*api.Network{{ID: "net"}},
 		tasks: []*api.Task{
 			task("t1", "a", web.Spec.Task), task("t2", "bb", api.TaskSpec{}), task("t3", "gone", api.TaskSpec{}), task("t4", "", api.TaskSpec{}),
 		},

@@ -12,8 +12,12 @@ import (
 	"github.com/moby/swarmkit/v2/manager/resourceapi"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"satld/mesh"
 )
 
 // maxMessage bounds one gRPC message, in bytes: a service with large configs,
@@ -73,6 +77,24 @@ func (n *member) answers() map[string]call {
 		"resign": handle(managerOnly, true, n.letGo),
 		"reach": handle(managerOnly, false, func(ctx context.Context, _ string, in reachQuestion) (any, error) {
 			return nil, reachable(ctx, in.Addr)
+		}),
+		"tell": handle(anyNode, false, func(ctx context.Context, caller string, r mesh.Report) (any, error) {
+			if n.observer == nil || n.cfg.Traffic == nil {
+				return nil, status.Error(codes.Unavailable, "this node is not a manager")
+			}
+			return nil, n.observer.Told(ctx, caller, r)
+		}),
+		"serving": handle(managerOnly, false, func(context.Context, string, struct{}) (any, error) {
+			if n.cfg.Traffic == nil {
+				return nil, status.Error(codes.Unimplemented, "this node has no traffic")
+			}
+			return (&mesh.Teller{Boot: n.cfg.boot, Own: n.cfg.Traffic.Own}).Report(), nil
+		}),
+		"directory": handle(anyNode, false, func(ctx context.Context, _ string, known string) (any, error) {
+			if n.directory == nil {
+				return nil, status.Error(codes.Unavailable, "this node is not a manager")
+			}
+			return n.directory.Read(ctx, known)
 		}),
 		"create-network": handle(managerOnly, true, n.storeNetwork),
 		"keep-report":    handle(anyNode, true, n.keepReport),

@@ -4,8 +4,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 
@@ -13,13 +11,19 @@ import (
 	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 )
 
 // AddrLabel is the engine label of a node that says at which host:port other
 // nodes reach it. Of a worker SwarmKit knows a host alone.
 const AddrLabel = "satl.addr"
+
+// addrOf is where a node says that it is reached, "" if it has not said.
+func addrOf(node *api.Node) string {
+	if node == nil || node.Description == nil || node.Description.Engine == nil {
+		return ""
+	}
+	return node.Description.Engine.Labels[AddrLabel]
+}
 
 // located is an executor whose node is described with its address.
 type located struct {
@@ -53,11 +57,7 @@ func (l located) Describe(ctx context.Context) (*api.NodeDescription, error) {
 func (n *Node) AskHealth(ctx context.Context, nodeID, serviceID string, out any) error {
 	m := n.member.Load()
 	var addr string
-	m.store.View(func(tx store.ReadTx) {
-		if node := store.GetNode(tx, nodeID); node != nil && node.Description != nil && node.Description.Engine != nil {
-			addr = node.Description.Engine.Labels[AddrLabel]
-		}
-	})
+	m.store.View(func(tx store.ReadTx) { addr = addrOf(store.GetNode(tx, nodeID)) })
 	if addr == "" {
 		return fmt.Errorf("address of node %s: %w", nodeID, errdefs.ErrNotFound)
 	}
@@ -65,24 +65,6 @@ func (n *Node) AskHealth(ctx context.Context, nodeID, serviceID string, out any)
 		return fmt.Errorf("ask node %s for the health of its tasks: %w", nodeID, err)
 	}
 	return nil
-}
-
-// askNode makes a call to any node, over a connection of its own: those that
-// are kept open demand the certificate of a manager, this one that of the node.
-func (n *member) askNode(ctx context.Context, nodeID, addr, name string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return err
-	}
-	tls := n.id.sec.ClientTLSCreds.Config().Clone()
-	tls.ServerName = nodeID
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithNoProxy(),
-		grpc.WithTransportCredentials(credentials.NewTLS(tls)),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)))
-	if err != nil {
-		return err
-	}
-	return errors.Join(invoke(ctx, conn, name, body, out), conn.Close())
 }
 
 // tellHealth answers a manager's question for the health of a service's tasks

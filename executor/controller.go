@@ -279,6 +279,12 @@ func (n *Node) ensureNetworks(ctx context.Context, attachments []*api.NetworkAtt
 		if a.Network == nil || isHostNetwork(a.Network) {
 			continue
 		}
+		if IsOverlay(a.Network) {
+			if err := n.awaitOverlay(ctx, a.Network); err != nil {
+				return err
+			}
+			continue
+		}
 		spec, err := networkOf(a.Network)
 		if err != nil {
 			return err

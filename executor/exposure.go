@@ -95,7 +95,7 @@ func (n *Node) memberOf(r Record) traffic.Member {
 		Unhealthy: r.running() && r.outForHealth() != "" && !unready,
 	}
 	for _, a := range n.cfg.Networks.Attachments(r.runtimeID()) {
-		m.Endpoints = append(m.Endpoints, traffic.Endpoint{NetworkID: a.NetworkID, Addr: a.Addr.Addr(), Aliases: r.Aliases[a.NetworkID]})
+		m.Endpoints = append(m.Endpoints, traffic.Endpoint{NetworkID: a.NetworkID, Addr: a.Addr.Addr(), Aliases: r.Aliases[a.NetworkID], Nameless: a.NetworkID == r.IngressID})
 	}
 	for _, p := range r.Ports {
 		m.Ports = append(m.Ports, p.traffic())

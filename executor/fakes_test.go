@@ -260,14 +260,15 @@ type fakeNetworks struct {
 	j *journal // nil: not written
 }
 
-func (f *fakeNetworks) Lease(_ context.Context, id string, _ []string) ([]network.Attachment, error) {
+func (f *fakeNetworks) Lease(_ context.Context, id string, _ []network.Place) ([]network.Attachment, error) {
 	f.j.add("lease")
 	return f.Attachments(id), nil
 }
-func (f *fakeNetworks) Attach(_ context.Context, id string, _ []string) (string, []network.Attachment, error) {
+func (f *fakeNetworks) Attach(_ context.Context, id string, _ []network.Place) (string, []network.Attachment, error) {
 	f.j.add("attach %s", id)
 	return "/run/netns/x", f.Attachments(id), nil
 }
+func (*fakeNetworks) List() []network.Network { return nil }
 func (*fakeNetworks) Attachments(string) []network.Attachment {
 	return []network.Attachment{{NetworkID: "n", Addr: netip.MustParsePrefix("10.0.0.2/24"), Gateway: netip.MustParseAddr("10.0.0.1")}}
 }

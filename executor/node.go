@@ -54,7 +54,7 @@ type Config struct {
 type Networks interface {
 	network.Networks
 	// Lease gives a container the addresses that Attach will use.
-	Lease(ctx context.Context, containerID string, networkIDs []string) ([]network.Attachment, error)
+	Lease(ctx context.Context, containerID string, places []network.Place) ([]network.Attachment, error)
 }
 
 // Node runs containers on this machine. It implements SwarmKit's

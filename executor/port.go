@@ -79,11 +79,13 @@ func taskPorts(t *api.Task) []PortBinding {
 		if p.PublishedPort == 0 {
 			continue
 		}
-		out = append(out, PortBinding{
-			Proto: strings.ToLower(p.Protocol.String()), Published: uint16(p.PublishedPort), Target: uint16(p.TargetPort),
-		})
+		out = append(out, portBinding(p))
 	}
 	return out
+}
+
+func portBinding(p *api.PortConfig) PortBinding {
+	return PortBinding{Proto: strings.ToLower(p.Protocol.String()), Published: uint16(p.PublishedPort), Target: uint16(p.TargetPort)}
 }
 
 // firstTarget is the first target port that the service names, 0 without: the

@@ -51,11 +51,13 @@ func (n *Node) heed(c *Container, t *api.Task) bool {
 }
 
 // Configure takes note of the node object: its ID is shown with containers,
-// and an operator may have taken the node out of traffic.
-func (n *Node) Configure(_ context.Context, node *api.Node) error {
+// it says which overlay networks the node is in, and an operator may have
+// taken the node out of traffic.
+func (n *Node) Configure(ctx context.Context, node *api.Node) error {
 	n.mu.Lock()
 	n.nodeID = node.ID
 	n.mu.Unlock()
+	n.takeOverlays(ctx, node)
 	unready := node.Spec.Annotations.Labels[labelReady] == "false"
 	if n.nodeUnready.Swap(unready) == unready {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -39,7 +40,9 @@ type Record struct {
 	Config     *container.Config
 	HostConfig *container.HostConfig
 	NetworkIDs []string
-	Aliases    map[string][]string // by network ID
+	Aliases    map[string][]string   // by network ID
+	Addrs      map[string]netip.Addr // given ones, by network ID; of others the node picks
+	IngressID  string                // of NetworkIDs, the one that redirected traffic of other nodes comes by; no name is in it
 	Ports      []PortBinding
 	ProbePort  uint16 // of a probe that names none
 	Args       []string

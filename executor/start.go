@@ -92,11 +92,11 @@ func (n *Node) create(ctx context.Context, rec Record, root string) (pid int, er
 	case rec.Host:
 	case n.cfg.JailFirst:
 		// What the container is told of its network is written before.
-		if _, err := n.cfg.Networks.Lease(ctx, id, rec.NetworkIDs); err != nil {
+		if _, err := n.cfg.Networks.Lease(ctx, id, rec.places()); err != nil {
 			return 0, fmt.Errorf("addresses of container %s: %w", rec.Name, err)
 		}
 	default:
-		if netns, _, err = n.cfg.Networks.Attach(ctx, id, rec.NetworkIDs); err != nil {
+		if netns, _, err = n.cfg.Networks.Attach(ctx, id, rec.places()); err != nil {
 			return 0, fmt.Errorf("attach container %s to its networks: %w", rec.Name, err)
 		}
 	}
@@ -108,7 +108,7 @@ func (n *Node) create(ctx context.Context, rec Record, root string) (pid int, er
 		return 0, err
 	}
 	if n.cfg.JailFirst && !rec.Host {
-		if _, _, err := n.cfg.Networks.Attach(ctx, id, rec.NetworkIDs); err != nil {
+		if _, _, err := n.cfg.Networks.Attach(ctx, id, rec.places()); err != nil {
 			return 0, fmt.Errorf("attach jail of container %s to its networks: %w", rec.Name, err)
 		}
 	}

@@ -20,8 +20,6 @@ import (
 	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/api/naming"
-
-	"satld/network"
 )
 
 // taskContainerID is the ID of a task's container: derived, so that a task
@@ -51,25 +49,11 @@ func taskRecord(t *api.Task, spec *api.ContainerSpec) (Record, error) {
 		ID: taskContainerID(t.ID), Name: naming.Task(t), Image: spec.Image, Created: time.Now(),
 		TaskID: t.ID, ServiceID: t.ServiceID, ServiceName: t.ServiceAnnotations.Name, NodeID: t.NodeID, Slot: t.Slot,
 		Ports: taskPorts(t), ProbePort: firstTarget(t),
-		Aliases: make(map[string][]string),
 	}
 	if err := r.takeServiceLabels(t.ServiceAnnotations.Labels); err != nil {
 		return Record{}, err
 	}
-	for _, a := range t.Networks {
-		if a.Network == nil {
-			continue
-		}
-		if isHostNetwork(a.Network) {
-			r.Host = true
-			continue
-		}
-		r.NetworkIDs = append(r.NetworkIDs, a.Network.ID)
-		r.Aliases[a.Network.ID] = a.Aliases
-	}
-	if len(r.NetworkIDs) == 0 && !r.Host {
-		r.NetworkIDs = []string{network.DefaultID}
-	}
+	r.takeNetworks(t)
 	labels := maps.Clone(spec.Labels)
 	if labels == nil {
 		labels = make(map[string]string)

@@ -105,7 +105,7 @@ func (w *world) observer(s Settings) *Observer {
 	return &Observer{
 		Settings: s, Log: quiet,
 		View: func() (View, <-chan struct{}) { w.mu.Lock(); defer w.mu.Unlock(); return w.view, w.changed },
-		Ask: func(ctx context.Context, addr string) (Report, error) {
+		Ask: func(context.Context, Node) (Report, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.asked = append(w.asked, time.Now())
@@ -197,7 +197,7 @@ func TestManyNodes(t *testing.T) {
 		o := w.observer(DefaultSettings())
 		var mu sync.Mutex
 		now, most, all := 0, 0, 0
-		o.Ask = func(ctx context.Context, _ string) (Report, error) {
+		o.Ask = func(ctx context.Context, _ Node) (Report, error) {
 			mu.Lock()
 			now++
 			all++

@@ -24,7 +24,7 @@ type Observer struct {
 	// View reads the store; changed is closed when it may have changed.
 	View func() (v View, changed <-chan struct{})
 	// Ask asks a node for its report.
-	Ask func(ctx context.Context, addr string) (Report, error)
+	Ask func(ctx context.Context, n Node) (Report, error)
 	// Members is given the members of the other nodes, whole, at each change.
 	Members func(members []traffic.Member)
 	Log     *slog.Logger
@@ -130,7 +130,7 @@ func (o *Observer) ask(ctx context.Context, view View, known map[string]observat
 		go func() {
 			bounded, cancel := context.WithTimeout(ctx, o.Settings.Timeout)
 			defer cancel()
-			r, err := o.Ask(bounded, n.Addr)
+			r, err := o.Ask(bounded, n)
 			select {
 			case answers <- answer{n.ID, r, err}:
 			case <-ctx.Done():

@@ -15,13 +15,13 @@ import (
 
 // Attach implements Networks. When every free address of a subnet was given
 // back less than ReuseDelay ago it waits for the first one, or for ctx.
-func (m *Manager) Attach(ctx context.Context, containerID string, networkIDs []string) (netns string, at []Attachment, err error) {
+func (m *Manager) Attach(ctx context.Context, containerID string, places []Place) (netns string, at []Attachment, err error) {
 	if err := checkID("container", containerID); err != nil {
 		return "", nil, err
 	}
 	defer m.byWork.lock(containerID)()
 	m.stray(containerID, false)
-	at, fresh, err := m.lease(ctx, containerID, networkIDs)
+	at, fresh, err := m.lease(ctx, containerID, places)
 	if err != nil {
 		return "", nil, fmt.Errorf("attach container %s: %w", containerID, err)
 	}
@@ -46,12 +46,12 @@ func (m *Manager) Attach(ctx context.Context, containerID string, networkIDs []s
 // nothing yet: what a container is told of its network (resolv.conf, hosts) is
 // written before a jail exists that could be attached. Idempotent; Detach
 // gives them back.
-func (m *Manager) Lease(ctx context.Context, containerID string, networkIDs []string) ([]Attachment, error) {
+func (m *Manager) Lease(ctx context.Context, containerID string, places []Place) ([]Attachment, error) {
 	if err := checkID("container", containerID); err != nil {
 		return nil, err
 	}
 	defer m.byWork.lock(containerID)()
-	at, _, err := m.lease(ctx, containerID, networkIDs)
+	at, _, err := m.lease(ctx, containerID, places)
 	if err != nil {
 		return nil, fmt.Errorf("lease addresses for container %s: %w", containerID, err)
 	}
@@ -60,9 +60,9 @@ func (m *Manager) Lease(ctx context.Context, containerID string, networkIDs []st
 
 // lease gives the container its addresses and writes them down, or finds those
 // that it has. fresh tells that it had none.
-func (m *Manager) lease(ctx context.Context, containerID string, networkIDs []string) (at []Attachment, fresh bool, err error) {
+func (m *Manager) lease(ctx context.Context, containerID string, places []Place) (at []Attachment, fresh bool, err error) {
 	for {
-		at, fresh, wait, err := m.tryLease(containerID, networkIDs)
+		at, fresh, wait, err := m.tryLease(containerID, places)
 		if err != nil || wait == 0 {
 			return at, fresh, err
 		}
@@ -76,11 +76,13 @@ func (m *Manager) lease(ctx context.Context, containerID string, networkIDs []st
 	}
 }
 
-func (m *Manager) tryLease(containerID string, networkIDs []string) (at []Attachment, fresh bool, wait time.Duration, err error) {
+func (m *Manager) tryLease(containerID string, places []Place) (at []Attachment, fresh bool, wait time.Duration, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if at, has := m.state.Leases[containerID]; has {
-		same := slices.EqualFunc(at, networkIDs, func(a Attachment, id string) bool { return a.NetworkID == id })
+		same := slices.EqualFunc(at, places, func(a Attachment, p Place) bool {
+			return a.NetworkID == p.NetworkID && (!p.Addr.IsValid() || p.Addr == a.Addr.Addr())
+		})
 		if !same {
 			return nil, false, 0, fmt.Errorf("it is attached to other networks already: %w", errdefs.ErrConflict)
 		}
@@ -90,7 +92,8 @@ func (m *Manager) tryLease(containerID string, networkIDs []string) (at []Attach
 	m.state.forget(now, m.cfg.ReuseDelay)
 	taken := m.state.taken()
 	cursors := make(map[string]netip.Addr)
-	for i, id := range networkIDs {
+	for i, place := range places {
+		id := place.NetworkID
 		n, known := m.state.Networks[id]
 		if !known {
 			return nil, false, 0, fmt.Errorf("network %s: %w", id, errdefs.ErrNotFound)
@@ -98,7 +101,7 @@ func (m *Manager) tryLease(containerID string, networkIDs []string) (at []Attach
 		if _, twice := cursors[id]; twice {
 			return nil, false, 0, fmt.Errorf("network %s is named twice: %w", n.Name, errdefs.ErrInvalidArgument)
 		}
-		addr, wait, err := pick(n.Subnet, n.Cursor, taken, m.state.Released, now, m.cfg.ReuseDelay)
+		addr, wait, err := m.choose(n, place, taken, now)
 		if err != nil || wait > 0 {
 			return nil, false, wait, err
 		}
@@ -126,6 +129,22 @@ func (m *Manager) tryLease(containerID string, networkIDs []string) (at []Attach
 	return at, true, 0, nil
 }
 
+// choose is the address in a network: the one that the place names, or the
+// next one free.
+func (m *Manager) choose(n networkRecord, place Place, taken map[netip.Addr]bool, now time.Time) (addr netip.Addr, wait time.Duration, err error) {
+	switch {
+	case !place.Addr.IsValid() && n.VNI == 0:
+		return pick(n.Subnet, n.Cursor, taken, m.state.Released, now, m.cfg.ReuseDelay)
+	case !place.Addr.IsValid():
+		return netip.Addr{}, 0, fmt.Errorf("network %s is an overlay, and no address in it was given: %w", n.Name, errdefs.ErrInvalidArgument)
+	case !n.Subnet.Contains(place.Addr) || place.Addr == n.Gateway:
+		return netip.Addr{}, 0, fmt.Errorf("network %s: %s is no address for a container in %s: %w", n.Name, place.Addr, n.Subnet, errdefs.ErrInvalidArgument)
+	case taken[place.Addr]:
+		return netip.Addr{}, 0, fmt.Errorf("network %s: address %s is in use: %w", n.Name, place.Addr, errdefs.ErrConflict)
+	}
+	return place.Addr, 0, nil
+}
+
 // wires adds to attachments what the system needs to make them.
 func (m *Manager) wires(at []Attachment) ([]wire, error) {
 	m.mu.Lock()
@@ -137,7 +156,7 @@ func (m *Manager) wires(at []Attachment) ([]wire, error) {
 		if !known {
 			return nil, fmt.Errorf("network %s: %w", a.NetworkID, errdefs.ErrNotFound)
 		}
-		w := wire{Attachment: a, Bridge: n.Bridge}
+		w := wire{Attachment: a, Bridge: n.Bridge, MTU: n.mtu(), Isolated: n.Isolated}
 		if !n.Internal && !routed {
 			w.Default, routed = true, true
 		}

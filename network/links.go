@@ -42,6 +42,10 @@ type links interface {
 	faults(ctx context.Context, nets []Network, wires map[string][]wire) ([]fault, error)
 	// join puts those links of the container that are there on their bridges, up.
 	join(ctx context.Context, containerID string, wires []wire) error
+	// tunnel makes, of a network that is on other nodes too, the link to them:
+	// from local, to exactly these peers. Without peers and link there is
+	// nothing to do.
+	tunnel(ctx context.Context, n Network, local netip.Addr, peers []Peer) error
 	close() error
 }
 
@@ -50,6 +54,9 @@ type wire struct {
 	Attachment
 	Bridge  string
 	Default bool // the default route leads through it
+	MTU     int  // bytes; 0 is the system's own
+	// Isolated keeps it from others of the bridge that are isolated too.
+	Isolated bool
 }
 
 type usedPrefix struct {

@@ -54,7 +54,7 @@ func TestIfconfigCommands(t *testing.T) {
 		}
 		c.host(b)
 		b.jails["cid"] = &bsdJail{}
-		ns, at, err := m.Attach(t.Context(), "cid", []string{"back", DefaultID})
+		ns, at, err := m.Attach(t.Context(), "cid", Anywhere("back", DefaultID))
 		if err != nil || ns != "" {
 			t.Fatalf("%s: %q, %v", c.name, ns, err)
 		}
@@ -128,7 +128,7 @@ func TestKilledAtAnyStep(t *testing.T) {
 		if _, err := m.Ensure(t.Context(), Network{ID: "back", Name: "back"}); err != nil {
 			return nil, nil, err
 		}
-		_, at, err := m.Attach(t.Context(), "cid", ids)
+		_, at, err := m.Attach(t.Context(), "cid", Anywhere(ids...))
 		return m, at, err
 	}
 	whole := newBSD()
@@ -187,7 +187,7 @@ func TestTakenNumbers(t *testing.T) {
 	if len(m.pending()) > 0 {
 		t.Errorf("pending %v", m.pending())
 	}
-	_, at, err := m.Attach(t.Context(), "cid", []string{DefaultID})
+	_, at, err := m.Attach(t.Context(), "cid", Anywhere(DefaultID))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestDetachWaitsForTheJail(t *testing.T) {
 		b := newBSD()
 		m := mustBSD(t, b, t.TempDir())
 		b.jails["cid"] = &bsdJail{}
-		if _, _, err := m.Attach(t.Context(), "cid", []string{DefaultID}); err != nil {
+		if _, _, err := m.Attach(t.Context(), "cid", Anywhere(DefaultID)); err != nil {
 			t.Fatal(err)
 		}
 		outer := m.mark.veth("cid", "eth0")
@@ -245,7 +245,7 @@ func TestOldToolsSayWhatIsMissing(t *testing.T) {
 	m := mustBSD(t, b, t.TempDir())
 	b.noJ, b.noTools = true, true
 	b.jails["cid"] = &bsdJail{}
-	if _, _, err := m.Attach(t.Context(), "cid", []string{DefaultID}); err == nil || !strings.Contains(err.Error(), "the image has no /sbin/ifconfig") || !strings.Contains(err.Error(), "FreeBSD 14.0") {
+	if _, _, err := m.Attach(t.Context(), "cid", Anywhere(DefaultID)); err == nil || !strings.Contains(err.Error(), "the image has no /sbin/ifconfig") || !strings.Contains(err.Error(), "FreeBSD 14.0") {
 		t.Errorf("%v", err)
 	}
 }
@@ -297,7 +297,7 @@ func TestIfconfigRepair(t *testing.T) {
 	b := newBSD()
 	m := mustBSD(t, b, t.TempDir())
 	b.jails["cid"] = &bsdJail{}
-	_, at, err := m.Attach(t.Context(), "cid", []string{DefaultID})
+	_, at, err := m.Attach(t.Context(), "cid", Anywhere(DefaultID))
 	if err != nil {
 		t.Fatal(err)
 	}

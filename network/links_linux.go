@@ -206,12 +206,20 @@ func (l *netlinkLinks) connect(inside *netlink.Handle, nsFd int, containerID str
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
 		attrs.MasterIndex, attrs.Flags = bridge.Attrs().Index, net.FlagUp
+		if attrs.MTU = w.MTU; w.MTU == 0 {
+			attrs.MTU = -1 // netlink's word for the system's own
+		}
 		pair := &netlink.Veth{LinkAttrs: attrs, PeerName: w.Interface, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(nsFd)}
 		if err := l.add(pair, l.mark.label("c", containerID)); err != nil {
 			return fmt.Errorf("add veth pair %s: %w", name, err)
 		}
 		if err := l.hairpin(pair); err != nil {
 			return err
+		}
+		if w.Isolated {
+			if err := l.host.LinkSetIsolated(pair, true); err != nil {
+				return fmt.Errorf("isolate %s: %w", name, err)
+			}
 		}
 		if eth, err = inside.LinkByName(w.Interface); err != nil {
 			return fmt.Errorf("find its inner end: %w", err)

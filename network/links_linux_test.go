@@ -61,9 +61,9 @@ func TestContainersReachEachOther(t *testing.T) {
 	m, _ := host(t, "nt0", "10.88.0.0/16")
 	back, err := m.Ensure(t.Context(), Network{ID: "back", Name: "back", Internal: true})
 	nettest.Must(t, err)
-	ns1, at1, err := m.Attach(t.Context(), "c1", []string{"back", DefaultID})
+	ns1, at1, err := m.Attach(t.Context(), "c1", Anywhere("back", DefaultID))
 	nettest.Must(t, err)
-	ns2, at2, err := m.Attach(t.Context(), "c2", []string{"back"})
+	ns2, at2, err := m.Attach(t.Context(), "c2", Anywhere("back"))
 	nettest.Must(t, err)
 	c1, c2 := nettest.Open(t, ns1), nettest.Open(t, ns2)
 	c1.Serve(t, fmt.Sprintf("%s:80", at1[0].Addr.Addr()), "one")
@@ -124,7 +124,7 @@ func TestAttachRepairs(t *testing.T) {
 	m, cfg := host(t, "nt0", "10.88.0.0/16")
 	attach := func(id string) (string, Attachment) {
 		t.Helper()
-		ns, at, err := m.Attach(t.Context(), id, []string{DefaultID})
+		ns, at, err := m.Attach(t.Context(), id, Anywhere(DefaultID))
 		nettest.Must(t, err)
 		return ns, at[0]
 	}
@@ -170,7 +170,7 @@ func TestAttachRepairs(t *testing.T) {
 
 func TestOpenAdoptsOwnBridge(t *testing.T) {
 	m, cfg := host(t, "nt0", "10.88.0.0/16")
-	_, at, err := m.Attach(t.Context(), "c1", []string{DefaultID})
+	_, at, err := m.Attach(t.Context(), "c1", Anywhere(DefaultID))
 	nettest.Must(t, err)
 	before := interfaces(t)
 	again, err := Open(t.Context(), cfg)
@@ -188,7 +188,7 @@ func TestTwoDaemons(t *testing.T) {
 	a, cfg := host(t, "nt0", "10.88.0.0/16")
 	b, _ := host(t, "nt1", "10.89.0.0/16")
 	for _, m := range []*Manager{a, b} {
-		_, _, err := m.Attach(t.Context(), "same", []string{DefaultID})
+		_, _, err := m.Attach(t.Context(), "same", Anywhere(DefaultID))
 		nettest.Must(t, err)
 	}
 	before := interfaces(t)
@@ -233,7 +233,7 @@ func TestTwoDaemons(t *testing.T) {
 func TestSweepFindsStrays(t *testing.T) {
 	m, cfg := host(t, "nt0", "10.88.0.0/16")
 	for _, id := range []string{"lost", "kept"} {
-		_, _, err := m.Attach(t.Context(), id, []string{DefaultID})
+		_, _, err := m.Attach(t.Context(), id, Anywhere(DefaultID))
 		nettest.Must(t, err)
 	}
 	foreign := netlink.NewLinkAttrs()
@@ -277,7 +277,7 @@ func TestManyAtOnce(t *testing.T) {
 	addrs := make([]netip.Prefix, n)
 	for i := range n {
 		wg.Go(func() {
-			_, at, err := m.Attach(t.Context(), fmt.Sprint("c", i), []string{DefaultID})
+			_, at, err := m.Attach(t.Context(), fmt.Sprint("c", i), Anywhere(DefaultID))
 			if err != nil {
 				t.Error(err)
 				return
@@ -309,7 +309,7 @@ func TestHostUntouched(t *testing.T) {
 	links, before := interfaces(t), routes()
 	t.Run("life", func(t *testing.T) {
 		m, _ := host(t, "nt0", "10.88.0.0/16")
-		_, _, err := m.Attach(t.Context(), "c1", []string{DefaultID})
+		_, _, err := m.Attach(t.Context(), "c1", Anywhere(DefaultID))
 		nettest.Must(t, err)
 	})
 	if !slices.Equal(links, interfaces(t)) || routes() != before {
@@ -323,7 +323,7 @@ func BenchmarkAttachDetach(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		id := fmt.Sprint("c", i)
 		t0 := time.Now()
-		_, _, err := m.Attach(b.Context(), id, []string{DefaultID})
+		_, _, err := m.Attach(b.Context(), id, Anywhere(DefaultID))
 		nettest.Must(b, err)
 		t1 := time.Now()
 		nettest.Must(b, m.Detach(b.Context(), id))
@@ -342,7 +342,7 @@ func TestFirstPacket(t *testing.T) {
 	m, _ := host(t, "nt0", "10.88.0.0/16")
 	for i := range 20 {
 		id := fmt.Sprint("c", i)
-		ns, at, err := m.Attach(t.Context(), id, []string{DefaultID})
+		ns, at, err := m.Attach(t.Context(), id, Anywhere(DefaultID))
 		nettest.Must(t, err)
 		nettest.Open(t, ns).Serve(t, "0.0.0.0:80", "x")
 		start := time.Now()

@@ -211,7 +211,15 @@ func (m *Manager) record(ctx context.Context, n Network) (Network, error) {
 	m.mu.Unlock()
 	n.Subnet = n.Subnet.Masked()
 	if known {
-		if n.Subnet.IsValid() && n.Subnet != old.Subnet || n.Gateway.IsValid() && n.Gateway != old.Gateway || n.Internal != old.Internal {
+		if n.VNI != 0 && n.VNI == old.VNI && n.Subnet == old.Subnet {
+			// The cluster may give this node another address in it.
+			n.Bridge = old.Bridge
+			if n == old.Network {
+				return n, nil
+			}
+			return n, m.keep(n, old, true)
+		}
+		if n.Subnet.IsValid() && n.Subnet != old.Subnet || n.Gateway.IsValid() && n.Gateway != old.Gateway || n.Internal != old.Internal || n.VNI != old.VNI {
 			return Network{}, fmt.Errorf("network %s is there with subnet %s, gateway %s, internal %t: %w", old.Name, old.Subnet, old.Gateway, old.Internal, errdefs.ErrConflict)
 		}
 		n.Subnet, n.Gateway, n.Bridge = old.Subnet, old.Gateway, old.Bridge
@@ -221,17 +229,22 @@ func (m *Manager) record(ctx context.Context, n Network) (Network, error) {
 	} else if err := m.place(ctx, &n); err != nil {
 		return Network{}, err
 	}
+	return n, m.keep(n, old, known)
+}
+
+// keep writes a network down, in the place of old if that was known.
+func (m *Manager) keep(n Network, old networkRecord, known bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.Networks[n.ID] = networkRecord{Network: n, Cursor: old.Cursor}
-	if err := m.state.save(m.file); err != nil {
+	err := m.state.save(m.file)
+	if err != nil {
 		delete(m.state.Networks, n.ID)
 		if known {
 			m.state.Networks[n.ID] = old
 		}
-		return Network{}, err
 	}
-	return n, nil
+	return err
 }
 
 // place finds subnet, gateway and bridge name of a new network.
@@ -272,7 +285,11 @@ func (m *Manager) place(ctx context.Context, n *Network) error {
 			}
 		}
 	}
-	if want := gatewayOf(n.Subnet); !n.Gateway.IsValid() {
+	if want := gatewayOf(n.Subnet); n.VNI != 0 {
+		if !n.Subnet.Contains(n.Gateway) {
+			return fmt.Errorf("network %s: %s is no address of this node in %s: %w", n.Name, n.Gateway, n.Subnet, errdefs.ErrInvalidArgument)
+		}
+	} else if !n.Gateway.IsValid() {
 		n.Gateway = want
 	} else if n.Gateway != want {
 		return fmt.Errorf("network %s: gateway %s: it is always the first address of the subnet, %s: %w", n.Name, n.Gateway, want, errdefs.ErrInvalidArgument)
@@ -310,8 +327,10 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 	case attached > 0:
 		return fmt.Errorf("network %s has %d active endpoints: %w", n.Name, attached, errdefs.ErrConflict)
 	}
-	if err := m.links.deleteLink(ctx, n.Bridge); err != nil {
-		return fmt.Errorf("delete bridge %s of network %s: %w", n.Bridge, n.Name, err)
+	for _, link := range []string{m.mark.tunnel(id), n.Bridge} {
+		if err := m.links.deleteLink(ctx, link); err != nil {
+			return fmt.Errorf("delete %s of network %s: %w", link, n.Name, err)
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -27,10 +27,11 @@ type fakeLinks struct {
 	attachErr error
 	detachErr error
 	seen      func(containerID string) // called by attach
+	peers     map[string][]Peer        // by network
 }
 
 func newFakeLinks() *fakeLinks {
-	return &fakeLinks{foreign: map[string]bool{}, bridges: map[string]Network{}, wired: map[string][]wire{}}
+	return &fakeLinks{foreign: map[string]bool{}, bridges: map[string]Network{}, wired: map[string][]wire{}, peers: map[string][]Peer{}}
 }
 
 func (f *fakeLinks) boot(context.Context) (string, error)       { return "boot", nil }
@@ -53,6 +54,10 @@ func (f *fakeLinks) exists(_ context.Context, name string) (bool, bool, error) {
 }
 func (f *fakeLinks) ensureBridge(_ context.Context, n Network) error {
 	f.bridges[n.Bridge] = n
+	return nil
+}
+func (f *fakeLinks) tunnel(_ context.Context, n Network, _ netip.Addr, peers []Peer) error {
+	f.peers[n.ID] = peers
 	return nil
 }
 func (f *fakeLinks) deleteLink(_ context.Context, name string) error {
@@ -178,7 +183,7 @@ func TestEnsureAndRemove(t *testing.T) {
 	if err != nil || own.Gateway.String() != "172.31.9.1" {
 		t.Errorf("%+v, %v", own, err)
 	}
-	if _, _, err := m.Attach(t.Context(), "c1", []string{"a"}); err != nil {
+	if _, _, err := m.Attach(t.Context(), "c1", Anywhere("a")); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.Remove(t.Context(), "a"); !errdefs.IsConflict(err) {
@@ -212,7 +217,7 @@ func TestAttach(t *testing.T) {
 			t.Errorf("%s is made before its lease is written: %v", id, err)
 		}
 	}
-	ns, at, err := m.Attach(t.Context(), "c1", []string{"in", DefaultID})
+	ns, at, err := m.Attach(t.Context(), "c1", Anywhere("in", DefaultID))
 	if err != nil || ns != "/ns/c1" || len(at) != 2 {
 		t.Fatal(ns, at, err)
 	}
@@ -223,16 +228,16 @@ func TestAttach(t *testing.T) {
 		t.Errorf("the default route leads into the internal network: %+v", w)
 	}
 	again := open(t, dir, f)
-	if _, at2, err := again.Attach(t.Context(), "c1", []string{"in", DefaultID}); err != nil || at2[0] != at[0] || at2[1] != at[1] {
+	if _, at2, err := again.Attach(t.Context(), "c1", Anywhere("in", DefaultID)); err != nil || at2[0] != at[0] || at2[1] != at[1] {
 		t.Errorf("after a restart: %v, %v", at2, err)
 	}
 	if got := again.Attachments("c1"); len(got) != 2 || got[0] != at[0] {
 		t.Errorf("attachments: %v", got)
 	}
-	if _, _, err := again.Attach(t.Context(), "c1", []string{DefaultID}); !errdefs.IsConflict(err) {
+	if _, _, err := again.Attach(t.Context(), "c1", Anywhere(DefaultID)); !errdefs.IsConflict(err) {
 		t.Errorf("other networks: %v", err)
 	}
-	if _, _, err := again.Attach(t.Context(), "c2", []string{"nope"}); !errdefs.IsNotFound(err) {
+	if _, _, err := again.Attach(t.Context(), "c2", Anywhere("nope")); !errdefs.IsNotFound(err) {
 		t.Errorf("unknown network: %v", err)
 	}
 	if _, _, err := again.Attach(t.Context(), "../c2", nil); !errdefs.IsInvalidArgument(err) {
@@ -244,7 +249,7 @@ func TestFailedAttachLeavesNothing(t *testing.T) {
 	f := newFakeLinks()
 	m := open(t, t.TempDir(), f)
 	f.attachErr = errors.New("no more veth")
-	if _, _, err := m.Attach(t.Context(), "c1", []string{DefaultID}); !errors.Is(err, f.attachErr) {
+	if _, _, err := m.Attach(t.Context(), "c1", Anywhere(DefaultID)); !errors.Is(err, f.attachErr) {
 		t.Errorf("%v", err)
 	}
 	if at := m.Attachments("c1"); len(at) > 0 || len(f.wired) > 0 {
@@ -260,7 +265,7 @@ func TestFullDisk(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "network")); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := m.Attach(t.Context(), "c1", []string{DefaultID}); err == nil {
+	if _, _, err := m.Attach(t.Context(), "c1", Anywhere(DefaultID)); err == nil {
 		t.Error("attached without a lease on disk")
 	}
 	if len(f.wired) > 0 || len(m.Attachments("c1")) > 0 {
@@ -274,10 +279,10 @@ func TestFullDisk(t *testing.T) {
 func TestReuseDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := open(t, t.TempDir(), newFakeLinks(), pool("10.9.9.0/30"))
-		if _, _, err := m.Attach(t.Context(), "c1", []string{DefaultID}); err != nil {
+		if _, _, err := m.Attach(t.Context(), "c1", Anywhere(DefaultID)); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := m.Attach(t.Context(), "c2", []string{DefaultID}); !errdefs.IsResourceExhausted(err) {
+		if _, _, err := m.Attach(t.Context(), "c2", Anywhere(DefaultID)); !errdefs.IsResourceExhausted(err) {
 			t.Errorf("a second container on one address: %v", err)
 		}
 		if err := m.Detach(t.Context(), "c1"); err != nil {
@@ -285,11 +290,11 @@ func TestReuseDelay(t *testing.T) {
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, _, err := m.Attach(short, "c2", []string{DefaultID}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := m.Attach(short, "c2", Anywhere(DefaultID)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("given out again after less than a second: %v", err)
 		}
 		start := time.Now()
-		if _, _, err := m.Attach(t.Context(), "c2", []string{DefaultID}); err != nil {
+		if _, _, err := m.Attach(t.Context(), "c2", Anywhere(DefaultID)); err != nil {
 			t.Fatal(err)
 		}
 		if waited := time.Since(start); waited != DefaultReuseDelay-time.Second {
@@ -302,13 +307,13 @@ func TestReuseDelaySurvivesRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, f := t.TempDir(), newFakeLinks()
 		m := open(t, dir, f)
-		if _, _, err := m.Attach(t.Context(), "c1", []string{DefaultID}); err != nil {
+		if _, _, err := m.Attach(t.Context(), "c1", Anywhere(DefaultID)); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Detach(t.Context(), "c1"); err != nil {
 			t.Fatal(err)
 		}
-		_, at, err := open(t, dir, f).Attach(t.Context(), "c2", []string{DefaultID})
+		_, at, err := open(t, dir, f).Attach(t.Context(), "c2", Anywhere(DefaultID))
 		if err != nil || at[0].Addr.Addr().String() != "10.88.0.3" {
 			t.Errorf("%v, %v", at, err)
 		}
@@ -319,7 +324,7 @@ func TestSweep(t *testing.T) {
 	f := newFakeLinks()
 	m := open(t, t.TempDir(), f)
 	for i := range 4 {
-		if _, _, err := m.Attach(t.Context(), fmt.Sprintf("c%d", i), []string{DefaultID}); err != nil {
+		if _, _, err := m.Attach(t.Context(), fmt.Sprintf("c%d", i), Anywhere(DefaultID)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -340,7 +345,7 @@ func TestSweep(t *testing.T) {
 func TestSweepLater(t *testing.T) {
 	f := newFakeLinks()
 	m := open(t, t.TempDir(), f, pool("10.9.9.0/30"))
-	if _, _, err := m.Attach(t.Context(), "c1", []string{DefaultID}); err != nil {
+	if _, _, err := m.Attach(t.Context(), "c1", Anywhere(DefaultID)); err != nil {
 		t.Fatal(err)
 	}
 	f.detachErr = fmt.Errorf("jail c1 is dying: %w", errdefs.ErrUnavailable)
@@ -350,7 +355,7 @@ func TestSweepLater(t *testing.T) {
 	if _, err := m.Repair(t.Context()); err != nil || len(f.wired) != 1 {
 		t.Errorf("held: %v, %v", err, f.wired)
 	}
-	if _, _, err := m.Attach(t.Context(), "c2", []string{DefaultID}); !errdefs.IsResourceExhausted(err) {
+	if _, _, err := m.Attach(t.Context(), "c2", Anywhere(DefaultID)); !errdefs.IsResourceExhausted(err) {
 		t.Errorf("the address of a jail that still answers to it: %v", err)
 	}
 	f.detachErr = errors.New("ifconfig: out of luck")
@@ -368,7 +373,7 @@ func TestSweepLater(t *testing.T) {
 func TestChangedFlags(t *testing.T) {
 	f, dir := newFakeLinks(), t.TempDir()
 	m := open(t, dir, f)
-	if _, _, err := m.Attach(t.Context(), "c1", []string{DefaultID}); err != nil {
+	if _, _, err := m.Attach(t.Context(), "c1", Anywhere(DefaultID)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tryOpen(t, dir, f, pool("10.99.0.0/16")); !errdefs.IsConflict(err) || !strings.Contains(err.Error(), "1 containers") {

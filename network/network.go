@@ -33,6 +33,25 @@ type Network struct {
 	Subnet   netip.Prefix // 10.88.0.0/20
 	Gateway  netip.Addr   // the bridge's own address: default route and DNS server of its tasks
 	Internal bool         // no route out
+	// VNI is the number of the VXLAN that makes it one network on all nodes; 0
+	// is a network of this node alone. With one, Subnet and Gateway are given:
+	// the gateway is this node's own address, and differs from node to node.
+	VNI uint32
+	// Isolated keeps its containers on this node from reaching each other.
+	Isolated bool
+}
+
+// Place is a network to be in. Addr is the address to have there; invalid is
+// one that the node picks, which only a network of its own lets it do.
+type Place struct {
+	NetworkID string
+	Addr      netip.Addr
+}
+
+// Peer is an address of an overlay network that is on another node.
+type Peer struct {
+	Addr netip.Addr
+	Host netip.Addr // the node's own address, outside the overlay
 }
 
 // Attachment is one container's place in one network.
@@ -59,7 +78,7 @@ type Networks interface {
 	// Attach gives the container a network namespace (the same path each
 	// time) with one interface for each network, addresses and routes set.
 	// It is idempotent: the same container keeps its addresses.
-	Attach(ctx context.Context, containerID string, networkIDs []string) (netns string, at []Attachment, err error)
+	Attach(ctx context.Context, containerID string, places []Place) (netns string, at []Attachment, err error)
 	// Attachments tells what Attach gave, also after a restart of the daemon.
 	Attachments(containerID string) []Attachment
 	// Detach removes interfaces and namespace; its addresses are not given

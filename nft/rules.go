@@ -94,7 +94,12 @@ func plan(r redirect.Rules) (out []rule) {
 		// itself, through a published port, whose answer would else not come
 		// back this way.
 		add("postrouting", `ip saddr 127.0.0.0/8 oifname %q masquerade`, s.Bridge)
-		add("postrouting", `ip saddr %s oifname %q ct status dnat masquerade`, s.Prefix, s.Bridge)
+		if s.Overlay {
+			// A member on another node would answer through its own node.
+			add("postrouting", `oifname %q ct status dnat masquerade`, s.Bridge)
+		} else {
+			add("postrouting", `ip saddr %s oifname %q ct status dnat masquerade`, s.Prefix, s.Bridge)
+		}
 		if s.Internal {
 			continue
 		}

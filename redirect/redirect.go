@@ -64,11 +64,20 @@ type Subnet struct {
 	Bridge   string
 	Prefix   netip.Prefix
 	Internal bool
+	// Own is the bridge's own address; invalid is the first of the subnet.
+	Own netip.Addr
+	// Overlay says that members of pools in it may be on other nodes: what is
+	// redirected there must come back this way.
+	Overlay bool
 }
 
-// Gateway is the bridge's own address: the first of the subnet, as package
-// network gives it.
-func (s Subnet) Gateway() netip.Addr { return s.Prefix.Masked().Addr().Next() }
+// Gateway is the bridge's own address, as package network gives it.
+func (s Subnet) Gateway() netip.Addr {
+	if s.Own.IsValid() {
+		return s.Own
+	}
+	return s.Prefix.Masked().Addr().Next()
+}
 
 // Rules is everything that the packet filter is to hold for this node.
 type Rules struct {

@@ -40,7 +40,7 @@ func (t *Table) lookup(asker netip.Addr, name string) (addrs []netip.Addr, known
 	var best match
 	for r := range t.everyone() {
 		for _, e := range r.Endpoints {
-			if member && !seen[e.NetworkID] {
+			if e.Nameless || member && !seen[e.NetworkID] {
 				continue
 			}
 			kind := r.answersTo(e, name)
@@ -115,7 +115,7 @@ func (t *Table) networksOf(asker netip.Addr) (networks map[string]bool, member b
 		}
 		member = true
 		for _, e := range r.Endpoints {
-			networks[e.NetworkID] = true
+			networks[e.NetworkID] = !e.Nameless
 		}
 	}
 	return networks, member

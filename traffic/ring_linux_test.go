@@ -77,7 +77,7 @@ func newNode(t testing.TB) *node {
 func (n *node) run(t testing.TB, i byte, change ...func(*Member)) Member {
 	t.Helper()
 	m := task(i, change...)
-	ns, at, err := n.net.Attach(t.Context(), m.ContainerID, []string{network.DefaultID})
+	ns, at, err := n.net.Attach(t.Context(), m.ContainerID, network.Anywhere(network.DefaultID))
 	nettest.Must(t, err)
 	m.Endpoints = []Endpoint{{NetworkID: network.DefaultID, Addr: at[0].Addr.Addr()}}
 	n.ns[i] = nettest.Open(t, ns)

@@ -271,7 +271,7 @@ func equal(a, b Member) bool {
 	ae, be, ap, bp := a.Endpoints, b.Endpoints, a.Ports, b.Ports
 	a.Endpoints, b.Endpoints, a.Ports, b.Ports = nil, nil, nil, nil
 	return reflect.DeepEqual(a, b) && slices.Equal(ap, bp) && slices.EqualFunc(ae, be, func(x, y Endpoint) bool {
-		return x.NetworkID == y.NetworkID && x.Addr == y.Addr && slices.Equal(x.Aliases, y.Aliases)
+		return x.NetworkID == y.NetworkID && x.Addr == y.Addr && x.Nameless == y.Nameless && slices.Equal(x.Aliases, y.Aliases)
 	})
 }
 

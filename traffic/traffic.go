@@ -33,6 +33,7 @@ type Endpoint struct {
 	NetworkID string
 	Addr      netip.Addr
 	Aliases   []string // names besides the service's and the container's, in this network
+	Nameless  bool     // no name is answered with it: it carries redirected traffic only
 }
 
 // Member is one running container of this node as far as traffic is concerned.

@@ -89,6 +89,7 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 		},
 		StateDir: cfg.StateDir, ListenAddr: cfg.ListenAddr, AdvertiseAddr: cfg.AdvertiseAddr,
 		Hostname: hostname, Executor: exec, Logger: log, ForceNewCluster: cfg.ForceNewCluster,
+		Traffic: table, Reach: networks.reach,
 	})
 	if err != nil {
 		return err

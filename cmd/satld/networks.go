@@ -4,11 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
 	"satld/dns"
+	"satld/mesh"
 	"satld/network"
 	"satld/redirect"
 	"satld/traffic"
@@ -21,13 +24,54 @@ type announced struct {
 	names *dns.Server
 	table *traffic.Table
 	log   *slog.Logger
+
+	mu    sync.Mutex
+	host  netip.Addr                // this node's own address
+	peers map[string][]network.Peer // of overlay networks, on other nodes
+}
+
+// reach takes which addresses of overlay networks are on which other node.
+func (a *announced) reach(host string, entries []mesh.Entry) {
+	own, err := netip.ParseAddr(host)
+	if err != nil {
+		return // a name: overlays need addresses, and the cluster says so
+	}
+	peers := make(map[string][]network.Peer)
+	for _, e := range entries {
+		at, err := netip.ParseAddr(e.Host)
+		if err != nil {
+			continue
+		}
+		for _, p := range e.Member.Endpoints {
+			peers[p.NetworkID] = append(peers[p.NetworkID], network.Peer{Addr: p.Addr, Host: at})
+		}
+	}
+	a.mu.Lock()
+	a.host, a.peers = own, peers
+	a.mu.Unlock()
+	if err := a.setPeers(context.Background()); err != nil {
+		a.log.Warn("tasks on other nodes cannot be reached yet; it is retried", "err", err)
+	}
+}
+
+// setPeers brings the overlay networks to what reach was told last.
+func (a *announced) setPeers(ctx context.Context) error {
+	a.mu.Lock()
+	host, peers := a.host, a.peers
+	a.mu.Unlock()
+	if peers == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, repairEvery)
+	defer cancel()
+	return a.SetPeers(ctx, host, peers)
 }
 
 // Ensure makes a network and has its tasks' questions answered there.
 func (a *announced) Ensure(ctx context.Context, n network.Network) (network.Network, error) {
-	_, known := a.Get(n.ID)
+	old, known := a.Get(n.ID)
 	made, err := a.Manager.Ensure(ctx, n)
-	if err == nil && !known {
+	if err == nil && (!known || made != old) {
 		a.announce()
 	}
 	return made, err
@@ -76,6 +120,7 @@ func (a *announced) Run(ctx context.Context) error {
 // of the pass before; it is returned for the next.
 func (a *announced) repair(ctx context.Context, before string) (failed string) {
 	done, err := a.Repair(ctx)
+	err = errors.Join(err, a.setPeers(ctx))
 	for _, r := range done {
 		if r.ContainerID != "" {
 			a.log.Warn("network repaired", "what", r.What, "container", r.ContainerID)
@@ -99,7 +144,7 @@ func (a *announced) repair(ctx context.Context, before string) (failed string) {
 func subnets(networks *network.Manager) []redirect.Subnet {
 	var out []redirect.Subnet
 	for _, n := range networks.List() {
-		out = append(out, redirect.Subnet{Bridge: n.Bridge, Prefix: n.Subnet, Internal: n.Internal})
+		out = append(out, redirect.Subnet{Bridge: n.Bridge, Prefix: n.Subnet, Internal: n.Internal, Own: n.Gateway, Overlay: n.VNI != 0})
 	}
 	return out
 }

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package cluster
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/docker/go-events"
+	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/manager/state"
+	"github.com/moby/swarmkit/v2/manager/state/store"
+	"golang.org/x/sync/errgroup"
+
+	"satld/executor"
+	"satld/mesh"
+	"satld/traffic"
+)
+
+// Traffic is this node's table of who may be reached; *traffic.Table is one.
+type Traffic interface {
+	Own() ([]traffic.Member, <-chan struct{})
+	SetRemote(members []traffic.Member)
+}
+
+// keepMesh tells other nodes who serves here and finds out who serves there,
+// until ctx is done.
+func (n *member) keepMesh(ctx context.Context) error {
+	if n.cfg.Traffic == nil {
+		<-ctx.Done()
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	teller := &mesh.Teller{
+		Boot: n.cfg.boot, Own: n.cfg.Traffic.Own, Log: n.log, Managers: n.otherManagers,
+		Tell: func(ctx context.Context, addr string, r mesh.Report) error { return n.ask(ctx, addr, "tell", r, nil) },
+	}
+	g.Go(func() error { return teller.Run(ctx) })
+	if n.raft == nil {
+		reader := &mesh.Reader{Log: n.log, Entries: n.takeEntries, Ask: func(ctx context.Context, known string) (page mesh.Page, err error) {
+			peer, err := n.broker.Remotes().Select()
+			if err != nil {
+				return page, err
+			}
+			return page, n.ask(ctx, peer.Addr, "directory", known, &page)
+		}}
+		g.Go(func() error { return reader.Run(ctx) })
+		return g.Wait()
+	}
+	watch := newStoreWatch(n.store, n.cfg.Traffic.Own)
+	defer watch.close()
+	var seen elsewhere // between View and Members, which one goroutine calls in turn
+	n.observer.View = func() (mesh.View, <-chan struct{}) {
+		changed := watch.changed()
+		seen = n.elsewhere()
+		n.conns.keep(seen.keys(), true)
+		return seen.view, changed
+	}
+	n.observer.Members = func(members []traffic.Member) {
+		n.cfg.Traffic.SetRemote(members)
+		own, _ := n.cfg.Traffic.Own()
+		entries := seen.entries(members, own)
+		n.directory.Set(entries)
+		n.reach(entries)
+	}
+	g.Go(func() error { return watch.run(ctx) })
+	g.Go(func() error { return n.observer.Run(ctx) })
+	return g.Wait()
+}
+
+// newObserver is this manager's view of the other nodes.
+func (n *member) newObserver() *mesh.Observer {
+	return &mesh.Observer{
+		Settings: n.cfg.NodeHealth, Log: n.log,
+		Ask: func(ctx context.Context, node mesh.Node) (r mesh.Report, err error) {
+			return r, n.askNode(ctx, node.ID, node.Addr, "serving", struct{}{}, &r)
+		},
+	}
+}
+
+// takeEntries is a worker's way to know the other nodes.
+func (n *member) takeEntries(entries []mesh.Entry) {
+	var members []traffic.Member
+	for _, e := range entries {
+		if e.NodeID != n.id.nodeID() && e.Member.TaskID != "" {
+			members = append(members, e.Member)
+		}
+	}
+	n.cfg.Traffic.SetRemote(members)
+	n.reach(entries)
+}
+
+// reach hands on which addresses of overlay networks are on which other node.
+func (n *member) reach(entries []mesh.Entry) {
+	if n.cfg.Reach == nil {
+		return
+	}
+	host, _, err := net.SplitHostPort(n.advertise)
+	if err != nil {
+		return
+	}
+	n.cfg.Reach(host, slices.DeleteFunc(slices.Clone(entries), func(e mesh.Entry) bool { return e.NodeID == n.id.nodeID() }))
+}
+
+// otherManagers are the addresses of the managers besides this node.
+func (n *member) otherManagers() []string {
+	var out []string
+	for _, p := range n.known() {
+		out = append(out, p.Addr)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// elsewhere is what a manager's store has of nodes and their tasks.
+type elsewhere struct {
+	view  mesh.View
+	nodes []mesh.Entry
+	hosts map[string]string         // of nodes, by ID
+	at    map[string]string         // the nodes of tasks, by task ID
+	own   map[string]traffic.Member // this node's tasks, by ID, as others reach them
+	self  string
+}
+
+func (n *member) elsewhere() elsewhere {
+	e := elsewhere{hosts: map[string]string{}, at: map[string]string{}, own: map[string]traffic.Member{}, self: n.id.nodeID()}
+	var nodes []*api.Node
+	var tasks []*api.Task
+	var err error
+	n.store.View(func(tx store.ReadTx) {
+		if nodes, err = store.FindNodes(tx, store.All); err == nil {
+			tasks, err = store.FindTasks(tx, store.All)
+		}
+	})
+	if err != nil { // of unknown selectors only, and All is known
+		return e
+	}
+	for _, node := range nodes {
+		addr := addrOf(node)
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			continue // it has not described itself yet
+		}
+		e.hosts[node.ID] = host
+		e.nodes = append(e.nodes, nodeEntry(node, host))
+		if node.ID != e.self {
+			down := node.Status.State == api.NodeStatus_DOWN || node.Status.State == api.NodeStatus_DISCONNECTED
+			e.view.Nodes = append(e.view.Nodes, mesh.Node{ID: node.ID, Addr: addr, Down: down})
+		}
+	}
+	for _, t := range tasks {
+		if e.hosts[t.NodeID] == "" || t.Status.State > api.TaskStateRunning || t.Status.State < api.TaskStateAssigned {
+			continue
+		}
+		m, ok := executor.RemoteMember(t)
+		if !ok {
+			continue
+		}
+		e.at[t.ID] = t.NodeID
+		if t.NodeID == e.self {
+			e.own[t.ID] = m
+		} else {
+			e.view.Tasks = append(e.view.Tasks, mesh.Task{NodeID: t.NodeID, Member: m})
+		}
+	}
+	return e
+}
+
+// keys are the nodes as conns knows them.
+func (e elsewhere) keys() map[string]bool {
+	keys := make(map[string]bool, len(e.view.Nodes))
+	for _, node := range e.view.Nodes {
+		keys[node.ID+"@"+node.Addr] = true
+	}
+	return keys
+}
+
+// entries is the directory: the nodes, the tasks of others as judged, and this
+// node's own as its table has them.
+func (e elsewhere) entries(judged, own []traffic.Member) []mesh.Entry {
+	out := slices.Clone(e.nodes)
+	add := func(m traffic.Member) {
+		node := e.at[m.TaskID]
+		out = append(out, mesh.Entry{NodeID: node, Host: e.hosts[node], Member: m})
+	}
+	for _, m := range judged {
+		add(m)
+	}
+	here := make(map[string]traffic.Member, len(own))
+	for _, m := range own {
+		here[m.TaskID] = m
+	}
+	for id, m := range e.own {
+		now, known := here[id]
+		m.Serving, m.Unhealthy, m.Process = known && now.Serving, known && now.Unhealthy, known && now.Process
+		add(m)
+	}
+	slices.SortFunc(out, func(a, b mesh.Entry) int { return strings.Compare(a.Member.ContainerID, b.Member.ContainerID) })
+	return out
+}
+
+// nodeEntry is a node's own addresses in overlay networks, which answers to
+// redirected traffic go to.
+func nodeEntry(node *api.Node, host string) mesh.Entry {
+	e := mesh.Entry{NodeID: node.ID, Host: host, Member: traffic.Member{ContainerID: "node." + node.ID}}
+	for _, at := range node.Attachments {
+		if p, ok := executor.AttachedAt(at); ok && at.Network != nil {
+			e.Member.Endpoints = append(e.Member.Endpoints, traffic.Endpoint{NetworkID: at.Network.ID, Addr: p.Addr(), Nameless: true})
+		}
+	}
+	return e
+}
+
+// storeWatch turns changes of the store, and of this node's own table, into
+// channels that close.
+type storeWatch struct {
+	events chan events.Event
+	cancel func()
+	own    func() ([]traffic.Member, <-chan struct{})
+
+	mu   sync.Mutex
+	next chan struct{}
+}
+
+// watchPace is the least time between two looks at a store that changes all
+// the time: a task's way into traffic may take 250 ms.
+const watchPace = 20 * time.Millisecond
+
+func newStoreWatch(s *store.MemoryStore, own func() ([]traffic.Member, <-chan struct{})) *storeWatch {
+	w := &storeWatch{own: own, next: make(chan struct{})}
+	w.events, w.cancel = state.Watch(s.WatchQueue(),
+		api.EventCreateTask{}, api.EventUpdateTask{}, api.EventDeleteTask{},
+		api.EventCreateNode{}, api.EventUpdateNode{}, api.EventDeleteNode{})
+	return w
+}
+
+func (w *storeWatch) close() { w.cancel() }
+
+// changed is closed after the next change.
+func (w *storeWatch) changed() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.next
+}
+
+func (w *storeWatch) run(ctx context.Context) error {
+	for {
+		_, moved := w.own()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.events:
+			drain(w.events)
+		case <-moved:
+		}
+		w.mu.Lock()
+		close(w.next)
+		w.next = make(chan struct{})
+		w.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchPace):
+		}
+	}
+}

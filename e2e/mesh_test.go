@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// answers asks a published port n times and counts who answers.
+func (s *site) answers(addr string, n int) map[string]int {
+	seen := map[string]int{}
+	for range n {
+		body, err := s.fetch(addr)
+		if err != nil {
+			body = "error: " + err.Error()
+		}
+		seen[body]++
+	}
+	return seen
+}
+
+// A published port answers on every manager and reaches serving tasks on any
+// node; one that fails is left out everywhere within moments, and names reach
+// across nodes.
+func TestTrafficAcrossNodes(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 3)
+	a, b, c := s.nodes[0], s.nodes[1], s.nodes[2]
+	s.join(1, "manager")
+	s.join(2, "worker")
+	a.docker("network", "create", "-d", "overlay", "back")
+	a.docker("service", "create", "-q", "--name", "web", "--mode", "global", "-p", "8080:80", "--network", "back",
+		"--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "500ms", "--health-retries", "1", "--stop-grace-period", "1s",
+		"--update-monitor", "500ms", "app:1", "/app")
+	for i := range 3 {
+		addr := s.addr(i) + ":8080"
+		var seen map[string]int
+		eventually(t, 15*time.Second, fmt.Sprintf("all tasks answer on node %d", i), func() bool {
+			seen = s.answers(addr, 9)
+			return len(seen) == 3 && !strings.Contains(fmt.Sprint(seen), "error")
+		})
+		t.Logf("%s: %v", addr, seen)
+	}
+	// A task on the worker fails: out of the pools of the managers.
+	container := c.docker("ps", "-q", "--filter", "name=web")
+	c.docker("exec", container, "touch", "/tmp/bad")
+	broken := time.Now()
+	for i := range 2 {
+		eventually(t, 10*time.Second, "left out", func() bool { return s.answers(s.addr(i)+":8080", 6)[container] == 0 })
+		t.Logf("out of the pool of node %d %v after it broke", i, time.Since(broken))
+	}
+	eventually(t, 20*time.Second, "replaced", func() bool { return len(s.answers(s.addr(0)+":8080", 9)) == 3 })
+
+	// Names, over the overlay network: from a task on one node to all.
+	a.docker("service", "create", "-q", "--name", "client", "--mode", "global", "--network", "back", "app:1", "sh", "-c", "sleep 1000")
+	for i, d := range []*daemon{a, b, c} {
+		client := d.docker("ps", "-q", "--filter", "name=client")
+		eventually(t, 15*time.Second, "name answered with three addresses", func() bool {
+			out, _, _ := d.try("exec", client, "nslookup", "tasks.web")
+			return strings.Count(out, "Address") >= 4 // one is the server's
+		})
+		// Each of them is reached from here, in the network that both are in.
+		out := d.docker("exec", client, "nslookup", "tasks.web")
+		_, answer, _ := strings.Cut(out, "Name:")
+		reached := 0
+		for _, word := range strings.Fields(answer) {
+			if addr, err := netip.ParseAddr(word); err == nil {
+				d.docker("exec", client, "/app", "-probe", "http://"+addr.String()+"/")
+				reached++
+			}
+		}
+		if reached != 3 {
+			t.Errorf("node %d: %d addresses in %s", i, reached, out)
+		}
+	}
+	a.docker("service", "rm", "web", "client")
+	eventually(t, 20*time.Second, "gone", func() bool { return c.docker("ps", "-aq") == "" })
+	a.docker("network", "rm", "back")
+}
