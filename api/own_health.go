@@ -20,6 +20,7 @@ import (
 	"satld/cluster"
 	"satld/executor"
 	"satld/healthcheck"
+	"satld/mesh"
 )
 
 // peerTimeout bounds the question to another node about its tasks: a table
@@ -41,7 +42,7 @@ func (s *Server) serviceHealth(w http.ResponseWriter, r *http.Request) error {
 	}
 	now := time.Now()
 	h := tableOf(view, now)
-	overlay(&h, s.askNodes(r.Context(), view))
+	overlay(&h, s.askNodes(r.Context(), view), s.observed)
 	for i := range h.Tasks {
 		t := &h.Tasks[i]
 		t.Flapping = flapOf(view, t.Slot, t.NodeID, t.Dips, now).Warning(now)
@@ -90,6 +91,14 @@ func setThresholds(t *wire.TaskHealth, s healthcheck.Settings) {
 	if s.Action == healthcheck.Replace {
 		t.ReplaceAfter = max(s.Retries, s.ReplaceAfter)
 	}
+}
+
+// observed is what this node makes of a task of another node.
+func (s *Server) observed(taskID string) mesh.Verdict {
+	if s.cfg.Observed == nil {
+		return ""
+	}
+	return s.cfg.Observed(taskID)
 }
 
 // askNodes asks every node that runs tasks of the service, at the same time.
@@ -147,7 +156,9 @@ func tableOf(view serviceView, now time.Time) wire.Health {
 }
 
 // overlay lays over the store's rows what the tasks' nodes know better.
-func overlay(h *wire.Health, known []wire.TaskHealth) {
+// A task that this node sends traffic to, or does not, for a reason of its own
+// says that reason instead.
+func overlay(h *wire.Health, known []wire.TaskHealth, observed func(taskID string) mesh.Verdict) {
 	byID := make(map[string]wire.TaskHealth, len(known))
 	for _, k := range known {
 		byID[k.ID] = k
@@ -155,7 +166,13 @@ func overlay(h *wire.Health, known []wire.TaskHealth) {
 	h.Serving = 0
 	for i := range h.Tasks {
 		t := &h.Tasks[i]
-		if k, ok := byID[t.ID]; ok && live(t.State) {
+		k, ok := byID[t.ID]
+		switch verdict := observed(t.ID); {
+		case verdict == mesh.Ungated:
+			t.Verdict = string(verdict) // and it serves if it is RUNNING
+		case verdict == mesh.Silent && t.Why == "":
+			t.Serving, t.Why = false, "its "+string(verdict)
+		case ok && live(t.State):
 			t.Serving, t.FailOpen, t.Why = k.Serving, k.FailOpen, k.Why
 			t.Verdict, t.FailingStreak, t.Dips, t.NextProbe, t.Log = k.Verdict, k.FailingStreak, k.Dips, k.NextProbe, k.Log
 			t.UnrouteAfter, t.ReplaceAfter = k.UnrouteAfter, k.ReplaceAfter

@@ -18,6 +18,7 @@ import (
 	"satld/cluster"
 	"satld/executor"
 	"satld/healthcheck"
+	"satld/mesh"
 )
 
 const probedWeb = `{"Name":"web","TaskTemplate":{"ContainerSpec":{"Image":"bb:1","Labels":{"satl.health.replace-after":"6"},
@@ -29,7 +30,9 @@ func TestServiceHealth(t *testing.T) {
 	const far = "farn0000000000000000000001"
 	var asked []string
 	var peer func() ([]wire.TaskHealth, error)
+	observed := map[string]mesh.Verdict{}
 	f := newFixture(t, func(c *Config) {
+		c.Observed = func(taskID string) mesh.Verdict { return observed[taskID] }
 		c.PeerHealth = func(_ context.Context, node, service string) ([]wire.TaskHealth, error) {
 			asked = append(asked, node+"/"+service)
 			return peer()
@@ -89,6 +92,21 @@ func TestServiceHealth(t *testing.T) {
 	if strings.Join(asked, " ") != far+"/"+web {
 		t.Errorf("asked %q", asked)
 	}
+
+	// What this node makes of another for reasons of its own comes first.
+	peer = func() ([]wire.TaskHealth, error) {
+		return []wire.TaskHealth{{ID: id(3), Why: "withdrawn: unhealthy", Verdict: "unhealthy"}}, nil
+	}
+	observed[id(3)] = mesh.Ungated
+	if got := get(); got.Tasks[2].Verdict != "unknown (gating off)" || !got.Tasks[2].Serving || got.Serving != 2 {
+		t.Errorf("gating off: %+v", got)
+	}
+	peer = func() ([]wire.TaskHealth, error) { return nil, errors.New("no route") }
+	observed[id(3)] = mesh.Silent
+	if got := get(); got.Tasks[2].Why != "its node does not answer" || got.Tasks[2].Serving || got.Serving != 1 {
+		t.Errorf("silent: %+v", got)
+	}
+	observed[id(3)] = mesh.Unknown
 
 	// A node that does not answer: what the store knows.
 	peer = func() ([]wire.TaskHealth, error) { return nil, errors.New("no route") }

@@ -24,6 +24,7 @@ import (
 	"satld/events"
 	"satld/executor"
 	"satld/image"
+	"satld/mesh"
 	"satld/network"
 )
 
@@ -52,6 +53,9 @@ type Config struct {
 	// PeerHealth asks another node for its LocalHealth of a service. It may be
 	// nil: of other nodes' tasks is then shown what the store knows.
 	PeerHealth func(ctx context.Context, nodeID, serviceID string) ([]wire.TaskHealth, error)
+	// Observed is what this node makes of a task of another node, "" of any
+	// other. It may be nil.
+	Observed func(taskID string) mesh.Verdict
 
 	Version   string // satld's own version, "0.1.0"; "" is "dev"
 	Commit    string // git commit, may be empty

@@ -125,7 +125,8 @@ type TaskHealth struct {
 	Why      string // why it does not serve, or would not; "" when it passes
 
 	// Verdict is "starting", "healthy" or "unhealthy"; "none" without a probe,
-	// "unknown" where only another node could say.
+	// "unknown" where only another node could say, and "unknown (gating off)"
+	// where this node does not ask others (node_health.enabled = false).
 	Verdict       string
 	FailingStreak int
 	UnrouteAfter  int

@@ -137,7 +137,7 @@ func printHealth(out io.Writer, h wire.Health, whole bool, now time.Time) error 
 
 // streak is a task's failures in a row, of those that have a consequence.
 func streak(t wire.TaskHealth) string {
-	if t.Verdict == "none" || t.Verdict == "unknown" {
+	if t.Verdict == "none" || strings.HasPrefix(t.Verdict, "unknown") {
 		return "-"
 	}
 	of := []string{}
@@ -165,7 +165,7 @@ func nextProbe(t wire.TaskHealth, now time.Time) string {
 	switch {
 	case t.NextProbe != nil:
 		return brief(t.NextProbe.Sub(now))
-	case t.Verdict == "none", t.Verdict == "unknown", len(t.Log) == 0:
+	case t.Verdict == "none", strings.HasPrefix(t.Verdict, "unknown"), len(t.Log) == 0:
 		return "-"
 	}
 	return "running"

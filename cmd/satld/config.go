@@ -42,6 +42,8 @@ type Config struct {
 	LogFormat     string `toml:"log_format"`
 	LogOutput     string `toml:"log_output"`
 
+	NodeHealth NodeHealth `toml:"node_health"`
+
 	// ForceNewCluster is for one start only, so it is a flag and no key.
 	ForceNewCluster bool `toml:"-"`
 }
@@ -59,6 +61,7 @@ func defaults(goos string) Config {
 		LogLevel:    "info",
 		LogFormat:   "text",
 		LogOutput:   outputStderr,
+		NodeHealth:  defaultNodeHealth(),
 	}
 	if goos == "freebsd" {
 		c.StateDir, c.Runtime, c.Redirect, c.LogOutput = "/var/db/satl", "ocijail", "pf", outputSyslog
@@ -99,6 +102,7 @@ func (c *Config) register(f *pflag.FlagSet) {
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "`level`: debug, info, warn or error")
 	f.BoolVar(&c.ForceNewCluster, "force-new-cluster", false, "make a cluster of this node alone out of its last good state (no key of the file)")
 	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "`format`: text or json")
+	c.NodeHealth.register(f)
 	f.StringVar(&c.LogOutput, "log-output", c.LogOutput, "`where` the log goes: stderr or syslog")
 }
 
@@ -210,6 +214,9 @@ func (c Config) check() error {
 	}
 	if c.LogOutput != outputStderr && c.LogOutput != outputSyslog {
 		return bad("log-output", c.LogOutput, "must be stderr or syslog")
+	}
+	if err := c.NodeHealth.check(); err != nil {
+		return err
 	}
 	if c.ZFSRoot == "" {
 		return nil

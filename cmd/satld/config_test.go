@@ -6,8 +6,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"satld/mesh"
 )
 
 func writeConfig(t *testing.T, text string) string {
@@ -58,6 +62,11 @@ func TestBadConfigurations(t *testing.T) {
 		"level":             {args: []string{"--log-level", "loud"}, want: "--log-level"},
 		"format":            {args: []string{"--log-format", "xml"}, want: "--log-format"},
 		"unknown key":       {file: "sokcet = \"/x\"\n", want: "unknown key sokcet"},
+		"no time":           {args: []string{"--node-health-interval", "5"}, want: "node-health-interval"},
+		"never asked":       {args: []string{"--node-health-concurrency", "0"}, want: "--node-health-concurrency"},
+		"no miss":           {file: "[node_health]\nfailure_threshold = 0\n", want: "--node-health-failure-threshold"},
+		"bare number":       {file: "[node_health]\ntimeout = 2\n", want: "line 2"},
+		"unknown in table":  {file: "[node_health]\nthreshold = 2\n", want: "unknown key node_health.threshold"},
 		"wrong type":        {file: "socket = 3\n", want: "line 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,6 +79,27 @@ func TestBadConfigurations(t *testing.T) {
 				t.Fatalf("got %v, want it to name %q", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestNodeHealth(t *testing.T) {
+	c, err := load("linux", []string{"--config", writeConfig(t, "[node_health]\nenabled = false\ninterval = \"7s\"\n"), "--node-health-timeout", "1500ms"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := mesh.DefaultSettings()
+	want.Enabled, want.Interval, want.Timeout = false, 7*time.Second, 1500*time.Millisecond
+	if got := c.NodeHealth.settings(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if w := c.NodeHealth.warning(); !strings.Contains(w, "node_health.enabled = false") {
+		t.Errorf("warning %q", w)
+	}
+	if w := defaults("linux").NodeHealth.warning(); w != "" {
+		t.Errorf("warning %q of the defaults", w)
+	}
+	if keys := differing(defaults("linux"), c); !slices.Equal(keys, []string{"node_health"}) {
+		t.Errorf("differing %v", keys)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -89,7 +90,7 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 		},
 		StateDir: cfg.StateDir, ListenAddr: cfg.ListenAddr, AdvertiseAddr: cfg.AdvertiseAddr,
 		Hostname: hostname, Executor: exec, Logger: log, ForceNewCluster: cfg.ForceNewCluster,
-		Traffic: table, Reach: networks.reach,
+		Traffic: table, Reach: networks.reach, NodeHealth: cfg.NodeHealth.settings(),
 	})
 	if err != nil {
 		return err
@@ -98,10 +99,17 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	// Not before the tasks of an earlier daemon are known: no answer is asked
 	// for again, and "no such name" is believed.
 	networks.announce()
+	warnings := func() []string {
+		out := n.runtime.Warnings()
+		if w := cfg.NodeHealth.warning(); w != "" {
+			out = append(slices.Clone(out), w)
+		}
+		return out
+	}
 	verdicts := newApps(exec, &joined, log)
 	server := api.New(api.Config{
 		Apps: verdicts, Cluster: member, Containers: exec, Images: n.images, Networks: networks, Events: happened,
-		TrafficStatus: func() string { return n.trafficStatus(table) }, Warnings: n.runtime.Warnings,
+		TrafficStatus: func() string { return n.trafficStatus(table) }, Warnings: warnings, Observed: member.Verdict,
 		Version: version, Commit: commit, Root: cfg.StateDir, NodeName: hostname,
 		NetworkName: cfg.NetworkName, Runtime: cfg.Runtime, Redirect: cfg.Redirect,
 		Debug: cfg.LogLevel == "debug", Logger: log,
@@ -147,10 +155,10 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 		upper.Go(func() error { return serveApps(upperCtx, cfg.AppsAddr, verdicts) })
 	}
 	if cfg.DashboardAddr != "" {
-		page := dashboard{store: member.Store(), containers: exec}
+		page := dashboard{store: member.Store, containers: exec, observed: member.Verdict}
 		upper.Go(func() error { return serveHTTP(upperCtx, "dashboard-addr", cfg.DashboardAddr, http.Handler(page)) })
 	}
-	for _, w := range append(n.hostWarnings(), n.runtime.Warnings()...) {
+	for _, w := range append(n.hostWarnings(), warnings()...) {
 		log.Warn(w)
 	}
 	log.Info("satld is up", "version", version, "socket", cfg.Socket, "state_dir", cfg.StateDir, "node", member.NodeID(), "took", time.Since(begun).String())

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"html/template"
 	"net/http"
 	"slices"
@@ -14,13 +15,15 @@ import (
 	"github.com/moby/swarmkit/v2/manager/state/store"
 
 	"satld/executor"
+	"satld/mesh"
 )
 
-// dashboard is a read-only page of services, their tasks and, for the tasks
-// of this node, their health. It has no scripts and changes nothing.
+// dashboard is a read-only page of services, their tasks and their health: for
+// other nodes' tasks what this node makes of them. It has no scripts and changes nothing.
 type dashboard struct {
-	store      *store.MemoryStore
+	store      func() *store.MemoryStore // of the cluster that this node is in now
 	containers executor.Containers
+	observed   func(taskID string) mesh.Verdict // of tasks of other nodes
 }
 
 type dashboardTask struct {
@@ -67,6 +70,12 @@ func (d dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (d dashboard) services(now time.Time) []dashboardService {
 	verdict, health := map[string]string{}, map[string]string{}
+	verdictOf := func(t *api.Task) string {
+		if v, here := verdict[t.ID]; here || t.Status.State != api.TaskStateRunning {
+			return v
+		}
+		return string(d.observed(t.ID))
+	}
 	for _, c := range d.containers.List() {
 		if c.Health != nil {
 			verdict[c.TaskID] = c.Health.Status.String()
@@ -77,7 +86,7 @@ func (d dashboard) services(now time.Time) []dashboardService {
 	var tasks []*api.Task
 	hosts := map[string]string{}
 	var err error
-	d.store.View(func(tx store.ReadTx) {
+	d.store().View(func(tx store.ReadTx) {
 		if services, err = store.FindServices(tx, store.All); err != nil {
 			return
 		}
@@ -106,7 +115,7 @@ func (d dashboard) services(now time.Time) []dashboardService {
 			}
 			row.Tasks = append(row.Tasks, dashboardTask{
 				Name: t.ID, Node: hosts[t.NodeID], State: strings.ToLower(t.Status.State.String()),
-				Since: since(t, now), Verdict: verdict[t.ID], Health: health[t.ID], Err: t.Status.Err,
+				Since: since(t, now), Verdict: verdictOf(t), Health: cmp.Or(health[t.ID], verdictOf(t)), Err: t.Status.Err,
 			})
 		}
 		slices.SortFunc(row.Tasks, func(a, b dashboardTask) int { return strings.Compare(a.Name, b.Name) })

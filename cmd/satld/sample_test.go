@@ -13,7 +13,7 @@ import (
 )
 
 // sampleKey is a key in the sample, with its default.
-var sampleKey = regexp.MustCompile(`(?m)^# ([a-z_]+ = .*)$`)
+var sampleKey = regexp.MustCompile(`(?m)^# ([a-z_]+ = .*|\[[a-z_]+\])$`)
 
 // TestSampleConfiguration: the operator's sample has every key with its
 // default on FreeBSD, and loads as it is and with every key in force.
