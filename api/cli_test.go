@@ -140,7 +140,7 @@ func TestDockerCLI(t *testing.T) {
 	has(f.docker(t, 0, "node", "update", "--availability", "drain", "vm"), "vm")
 	has(f.docker(t, 0, "network", "create", "-d", "overlay", "--attachable", "back"))
 	has(f.docker(t, 0, "network", "ls"), "back", "overlay", "swarm", "bridge", "host", "none")
-	has(f.docker(t, 0, "network", "inspect", "back"), "10.88.")
+	has(f.docker(t, 0, "network", "inspect", "back"), "10.89.")
 	has(f.docker(t, 0, "network", "rm", "back"), "back")
 	has(f.docker(t, 0, "info"), "Swarm: active", "Is Manager: true", "Managers: 1", "Server Version: 0.1.0")
 	has(f.docker(t, 0, "version"), "API version:", "1.51 (minimum version 1.24)")

@@ -162,6 +162,9 @@ func (c *fakeCluster) Ready(ctx context.Context) error {
 }
 
 func (c *fakeCluster) CreateNetwork(_ context.Context, n *api.Network) error {
+	if executor.IsOverlay(n) { // the leader gives it a subnet
+		n.IPAM = &api.IPAMOptions{Configs: []*api.IPAMConfig{{Subnet: "10.89.16.0/24", Gateway: "10.89.16.1"}}}
+	}
 	return c.store.Update(func(tx store.Tx) error { return store.CreateNetwork(tx, n) })
 }
 

@@ -63,11 +63,11 @@ func TestNetworkLife(t *testing.T) {
 	made := into[dockernet.CreateResponse](t, f.must(t, 201, "POST", "/networks/create", `{"Name":"back","Driver":"overlay","Labels":{"a":"b"},"Attachable":true,"CheckDuplicate":true}`))
 	back := f.network(t, "/networks/back")
 	if back.ID != made.ID || back.Driver != "overlay" || back.Scope != "swarm" || back.Labels["a"] != "b" || !back.Attachable ||
-		len(back.IPAM.Config) != 1 || back.IPAM.Config[0].Subnet != "10.88.16.0/20" || back.IPAM.Config[0].Gateway != "10.88.16.1" {
+		len(back.IPAM.Config) != 1 || back.IPAM.Config[0].Subnet != "10.89.16.0/24" || back.IPAM.Config[0].Gateway != "10.89.16.1" {
 		t.Errorf("%+v", back)
 	}
-	if _, ok := f.networks.Get(made.ID); !ok {
-		t.Error("no bridge was made")
+	if _, ok := f.networks.Get(made.ID); ok {
+		t.Error("an overlay's bridge is made before the cluster has an address for it")
 	}
 	f.must(t, 201, "POST", "/networks/create", `{"Name":"front","IPAM":{"Config":[{"Subnet":"10.99.0.0/24","Gateway":"10.99.0.254"}]},"Internal":true}`)
 	front := f.network(t, "/networks/front?scope=local")
@@ -99,7 +99,9 @@ func TestNetworkLife(t *testing.T) {
 	f.refused(t, 400, "'type'='x'", "GET", `/networks?filters={"type":["x"]}`, "")
 	f.refused(t, 400, "dangling", "GET", `/networks?filters={"dangling":["perhaps"]}`, "")
 	f.must(t, 204, "DELETE", "/networks/"+made.ID[:10], "")
-	if _, ok := f.networks.Get(made.ID); ok {
+	local := f.network(t, "/networks/front").ID
+	f.must(t, 204, "DELETE", "/networks/front", "")
+	if _, ok := f.networks.Get(local); ok {
 		t.Error("the bridge stays")
 	}
 	f.refused(t, 404, "network back not found", "DELETE", "/networks/back", "")
@@ -206,6 +208,9 @@ func TestPredefinedNetworks(t *testing.T) {
 func TestNetworkInUse(t *testing.T) {
 	f := newNetworkFixture(t)
 	made := into[dockernet.CreateResponse](t, f.must(t, 201, "POST", "/networks/create", `{"Name":"back","Driver":"overlay"}`))
+	if _, err := f.networks.Ensure(t.Context(), network.Network{ID: made.ID, Name: "back"}); err != nil { // as this node is told
+		t.Fatal(err)
+	}
 	web, _ := f.create(t, `{"Name":"web","TaskTemplate":{"ContainerSpec":{"Image":"bb:1"},"Networks":[{"Target":"back"}]}}`)
 	f.refused(t, 409, "in use by service web", "DELETE", "/networks/back", "")
 	if got := names(into[[]dockernet.Summary](t, f.must(t, 200, "GET", `/networks?filters={"dangling":["true"]}`, ""))); got != "" {

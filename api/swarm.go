@@ -43,7 +43,7 @@ func (s *Server) swarmInit(w http.ResponseWriter, r *http.Request) error {
 	case in.AutoLockManagers || in.Spec.EncryptionConfig.AutoLockManagers:
 		return errNotSupported("autolock is not supported")
 	case len(in.DefaultAddrPool) > 0:
-		return errNotSupported("default address pools are not supported here: networks get their subnets from satld's --network-pool")
+		return errNotSupported("default address pools are not supported here: overlay networks get their subnets from the --overlay-pool that satld made the cluster with")
 	}
 	if in.ForceNewCluster {
 		if err := s.cfg.Cluster.ForceNewCluster(r.Context()); err != nil {

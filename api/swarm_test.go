@@ -254,7 +254,7 @@ func TestMembership(t *testing.T) {
 		t.Errorf("%+v", m.joined)
 	}
 	f.refused(t, 501, "autolock", "POST", "/swarm/init", `{"AutoLockManagers":true}`)
-	f.refused(t, 501, "network-pool", "POST", "/swarm/init", `{"DefaultAddrPool":["10.0.0.0/8"]}`)
+	f.refused(t, 501, "overlay-pool", "POST", "/swarm/init", `{"DefaultAddrPool":["10.0.0.0/8"]}`)
 	f.refused(t, 501, "--listen-addr", "POST", "/swarm/join", `{"ListenAddr":"10.0.0.7:2377"}`)
 	f.refused(t, 501, "data path", "POST", "/swarm/join", `{"DataPathAddr":"10.0.0.7"}`)
 	f.refused(t, 400, "invalid availability", "POST", "/swarm/join", `{"Availability":"lazy"}`)

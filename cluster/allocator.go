@@ -35,7 +35,7 @@ const (
 // have all of it. Each pass starts from the store alone.
 type allocator struct {
 	store *store.MemoryStore
-	pool  netip.Prefix // of overlay networks
+	pool  netip.Prefix // of overlay networks, of a cluster that does not say
 	log   *slog.Logger
 }
 
@@ -117,14 +117,17 @@ func (a *allocator) pass(now time.Time) error {
 
 func (a *allocator) view() (v allocView, err error) {
 	a.store.View(func(tx store.ReadTx) {
-		var errs [4]error
+		var errs [5]error
+		var clusters []*api.Cluster
 		v.services, errs[0] = store.FindServices(tx, store.All)
 		v.tasks, errs[1] = store.FindTasks(tx, store.All)
 		v.networks, errs[2] = store.FindNetworks(tx, store.All)
 		v.nodes, errs[3] = store.FindNodes(tx, store.All)
-		err = errors.Join(errs[:]...)
+		clusters, errs[4] = store.FindClusters(tx, store.All)
+		if err = errors.Join(errs[:]...); err == nil {
+			v.pool, err = poolOf(clusters, a.pool)
+		}
 	})
-	v.pool = a.pool
 	return v, err
 }
 

@@ -60,7 +60,9 @@ func (f *fakeExecutor) Describe(context.Context) (*api.NodeDescription, error) {
 		Hostname:  "described",
 		Platform:  &api.Platform{Architecture: "x86_64", OS: "linux"},
 		Resources: &api.Resources{NanoCPUs: 2e9, MemoryBytes: 2 << 30},
-		Engine:    &api.EngineDescription{EngineVersion: "test"},
+		Engine: &api.EngineDescription{
+			EngineVersion: "test", Plugins: []api.PluginDescription{{Type: "Network", Name: "bridge"}, {Type: "Network", Name: "overlay"}},
+		},
 	}, nil
 }
 func (f *fakeExecutor) Configure(context.Context, *api.Node) error         { return nil }

@@ -48,7 +48,15 @@ func (n *member) storeNetwork(ctx context.Context, _ string, in []byte) (any, er
 		if err != nil {
 			return err
 		}
-		if err := settleOverlay(network, others, n.cfg.OverlayPool); err != nil {
+		clusters, err := store.FindClusters(tx, store.All)
+		if err != nil {
+			return err
+		}
+		pool, err := poolOf(clusters, n.cfg.OverlayPool)
+		if err != nil {
+			return err
+		}
+		if err := settleOverlay(network, others, pool); err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
 		return store.CreateNetwork(tx, network)

@@ -32,8 +32,22 @@ const (
 // DefaultOverlayPool is where overlay networks get their subnets from.
 var DefaultOverlayPool = netip.MustParsePrefix("10.89.0.0/16")
 
+// poolOf is where the cluster's overlay networks get their subnets from.
+func poolOf(clusters []*api.Cluster, unset netip.Prefix) (netip.Prefix, error) {
+	for _, c := range clusters {
+		if len(c.DefaultAddressPool) > 0 {
+			p, err := netip.ParsePrefix(c.DefaultAddressPool[0])
+			if err != nil {
+				return p, fmt.Errorf("the cluster's address pool: %w", err)
+			}
+			return p.Masked(), nil
+		}
+	}
+	return unset, nil
+}
+
 // errPoolEmpty is a pool without a free subnet.
-var errPoolEmpty = errors.New("no subnet is free for another overlay network: give it one with --subnet, or satld a larger --overlay-pool")
+var errPoolEmpty = errors.New("no subnet is free for another overlay network: give it one with --subnet")
 
 // subnetOf is the subnet that a network has or asks for; invalid if it has none.
 func subnetOf(n *api.Network) netip.Prefix {

@@ -5,6 +5,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 
 	gogotypes "github.com/gogo/protobuf/types"
@@ -20,8 +21,8 @@ import (
 const taskHistoryLimit = 5
 
 // ingressName is the network that SwarmKit's API wants to see before it takes
-// a service with published ports. Nothing is ever attached to it: traffic is
-// redirected on each node.
+// a service with published ports: the overlay that such tasks are in, so that
+// every node's redirects reach them.
 const ingressName = "ingress"
 
 // seed puts into the store what every cluster has and what is not there yet:
@@ -33,7 +34,7 @@ func (n *member) seed() error {
 			if err := n.checkOthers(tx); err != nil {
 				return err
 			}
-			if err := store.CreateCluster(tx, newCluster(n.id)); err != nil {
+			if err := store.CreateCluster(tx, newCluster(n.id, n.cfg.OverlayPool)); err != nil {
 				return fmt.Errorf("make cluster %s in the store: %w", n.id.clusterID(), err)
 			}
 		}
@@ -73,7 +74,7 @@ func (n *member) checkOthers(tx store.ReadTx) error {
 		filepath.Join(n.cfg.StateDir, "raft"), clusters[0].ID, filepath.Join(n.cfg.StateDir, "certificates"), n.id.clusterID())
 }
 
-func newCluster(id *identity) *api.Cluster {
+func newCluster(id *identity, pool netip.Prefix) *api.Cluster {
 	root := id.sec.RootCA()
 	return &api.Cluster{
 		ID: id.clusterID(),
@@ -94,6 +95,8 @@ func newCluster(id *identity) *api.Cluster {
 				Manager: ca.GenerateJoinToken(root, false),
 			},
 		},
+		DefaultAddressPool: []string{pool.String()},
+		SubnetSize:         overlayBits,
 	}
 }
 

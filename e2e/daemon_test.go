@@ -76,7 +76,7 @@ func (d *daemon) flags() []string {
 	return append([]string{
 		"--socket", d.sock, "--state-dir", d.state,
 		"--listen-addr", fmt.Sprintf("127.0.0.1:%d", 20000+(base()*100+d.n)%10000),
-		"--network-name", d.network, "--network-pool", d.subnet + ".0.0/16", "--log-level", "debug",
+		"--network-name", d.network, "--network-pool", d.subnet + ".0.0/17", "--overlay-pool", d.subnet + ".128.0/17", "--log-level", "debug",
 	}, d.extra...)
 }
 

@@ -60,7 +60,7 @@ func TestFailedStartMakesNothing(t *testing.T) {
 		"--socket":      {"--socket", d.sock, "--listen-addr", "127.0.0.1:0"},
 		"--listen-addr": {"--socket", d.sock + "2", "--listen-addr", d.flags()[5]},
 	} {
-		args = append(args, "--state-dir", state, "--network-name", d.network+"y", "--network-pool", "10.128.0.0/16")
+		args = append(args, "--state-dir", state, "--network-name", d.network+"y", "--network-pool", "10.128.0.0/17", "--overlay-pool", "10.128.128.0/17")
 		out, err := exec.Command(filepath.Join(bin, "satld"), args...).CombinedOutput()
 		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 1 || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v\n%s", want, err, out)
@@ -97,7 +97,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"validate", "--config", bad}, 1, "sokcet"},
 		{[]string{"--bogus"}, 2, "bogus"},
 		{[]string{"--network-pool", "nonsense"}, 2, "--network-pool"},
-		{[]string{"--state-dir", dir, "--socket", filepath.Join(dir, "s"), "--listen-addr", "127.0.0.1:0", "--network-name", "stcl0", "--network-pool", "10.128.0.0/16", "--runtime", "/nonexistent/runc"}, 1, "runc"},
+		{[]string{"--state-dir", dir, "--socket", filepath.Join(dir, "s"), "--listen-addr", "127.0.0.1:0", "--network-name", "stcl0", "--network-pool", "10.128.0.0/17", "--overlay-pool", "10.128.128.0/17", "--runtime", "/nonexistent/runc"}, 1, "runc"},
 	} {
 		out, err := exec.Command(filepath.Join(bin, "satld"), tc.args...).CombinedOutput()
 		code := 0
@@ -112,7 +112,7 @@ func TestCommandLine(t *testing.T) {
 			t.Errorf("satld %q: exit %d, want %d and %q in:\n%s", tc.args, code, tc.code, tc.want, out)
 		}
 	}
-	out, err := exec.Command(filepath.Join(bin, "satld"), "cleanup", "--state-dir", dir, "--socket", filepath.Join(dir, "s"), "--network-name", "stcl0", "--network-pool", "10.128.0.0/16").CombinedOutput()
+	out, err := exec.Command(filepath.Join(bin, "satld"), "cleanup", "--state-dir", dir, "--socket", filepath.Join(dir, "s"), "--network-name", "stcl0", "--network-pool", "10.128.0.0/17", "--overlay-pool", "10.128.128.0/17").CombinedOutput()
 	if err != nil {
 		t.Errorf("cleanup: %v\n%s", err, out)
 	}

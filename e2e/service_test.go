@@ -328,7 +328,7 @@ func TestBadInput(t *testing.T) {
 	if out := d.docker("service", "ls", "-q"); strings.Count(out, "\n") != 0 {
 		t.Errorf("refused services were created:\n%s", out)
 	}
-	second := exec.Command(filepath.Join(bin, "satld"), "--socket", d.sock+"2", "--state-dir", d.state, "--listen-addr", "127.0.0.1:0", "--network-name", d.network+"x", "--network-pool", "10.129.0.0/16")
+	second := exec.Command(filepath.Join(bin, "satld"), "--socket", d.sock+"2", "--state-dir", d.state, "--listen-addr", "127.0.0.1:0", "--network-name", d.network+"x", "--network-pool", "10.129.0.0/17", "--overlay-pool", "10.129.128.0/17")
 	out, err := second.CombinedOutput()
 	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 1 || strings.Count(strings.TrimSpace(string(out)), "\n") != 0 {
 		t.Errorf("second daemon on one state directory: %v\n%s", err, out)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	dockerevents "github.com/docker/docker/api/types/events"
+	"github.com/moby/swarmkit/v2/api"
 
 	"satld/events"
 	"satld/healthcheck"
@@ -73,6 +74,8 @@ type Node struct {
 	mu         sync.Mutex
 	containers map[string]*Container // by ID
 	nodeID     string
+
+	attachments atomic.Pointer[[]*api.NetworkAttachment] // the networks on all nodes that this one is in; nil before it was told
 
 	nodeUnready atomic.Bool // an operator took the node out of traffic
 }

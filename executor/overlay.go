@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -73,30 +74,38 @@ func (n *Node) takeOverlays(ctx context.Context, node *api.Node) {
 			n.log.Warn("overlay network that this node is no longer in could not be removed", "network", have.Name, "err", err)
 		}
 	}
+	n.attachments.Store(&node.Attachments)
 	for _, at := range node.Attachments {
-		if at.Network == nil || len(at.Aliases) > 0 {
-			continue
-		}
-		subnet, vni, ok := OverlayOf(at.Network)
-		own, has := AttachedAt(at)
-		if !ok || !has {
-			continue
-		}
-		spec := network.Network{
-			ID: at.Network.ID, Name: at.Network.Spec.Annotations.Name, Internal: at.Network.Spec.Internal,
-			Subnet: subnet, Gateway: own.Addr(), VNI: vni, Isolated: at.Network.Spec.Ingress,
-		}
-		if _, err := n.cfg.Networks.Ensure(ctx, spec); err != nil {
-			n.log.Error("overlay network could not be made; tasks in it cannot start here", "network", spec.Name, "err", err)
+		if _, err := n.joinOverlay(ctx, at); err != nil {
+			n.log.Error("overlay network could not be made; it is tried again for each task in it", "network", at.Network.Spec.Annotations.Name, "err", err)
 		}
 	}
 }
 
+// joinOverlay makes one network that this node is in; ok is false where the
+// store does not say yet how.
+func (n *Node) joinOverlay(ctx context.Context, at *api.NetworkAttachment) (ok bool, err error) {
+	if at.Network == nil || len(at.Aliases) > 0 {
+		return false, nil
+	}
+	subnet, vni, complete := OverlayOf(at.Network)
+	own, has := AttachedAt(at)
+	if !complete || !has {
+		return false, nil
+	}
+	_, err = n.cfg.Networks.Ensure(ctx, network.Network{
+		ID: at.Network.ID, Name: at.Network.Spec.Annotations.Name, Internal: at.Network.Spec.Internal,
+		Subnet: subnet, Gateway: own.Addr(), VNI: vni, Isolated: at.Network.Spec.Ingress,
+	})
+	return true, err
+}
+
 // awaitOverlay waits until this node is in an overlay network.
 func (n *Node) awaitOverlay(ctx context.Context, of *api.Network) error {
+	name := of.Spec.Annotations.Name
 	_, vni, ok := OverlayOf(of)
 	if !ok {
-		return fmt.Errorf("overlay network %s has no subnet yet", of.Spec.Annotations.Name)
+		return fmt.Errorf("overlay network %s has no subnet yet", name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, overlayPatience)
 	defer cancel()
@@ -106,10 +115,20 @@ func (n *Node) awaitOverlay(ctx context.Context, of *api.Network) error {
 		if have, known := n.cfg.Networks.Get(of.ID); known && have.VNI == vni {
 			return nil
 		}
+		if told := n.attachments.Load(); told != nil {
+			i := slices.IndexFunc(*told, func(at *api.NetworkAttachment) bool { return at.Network != nil && at.Network.ID == of.ID })
+			if i >= 0 {
+				if ok, err := n.joinOverlay(ctx, (*told)[i]); err != nil {
+					return fmt.Errorf("join overlay network %s: %w", name, err)
+				} else if ok {
+					return nil
+				}
+			}
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("this node has no address in overlay network %s: %w", of.Spec.Annotations.Name, ctx.Err())
+			return fmt.Errorf("this node has no address in overlay network %s yet: %w", name, ctx.Err())
 		}
 	}
 }

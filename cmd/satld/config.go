@@ -19,6 +19,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
 
+	"satld/cluster"
 	"satld/image"
 	"satld/platform"
 )
@@ -33,6 +34,7 @@ type Config struct {
 	Runtime       string `toml:"runtime"`
 	NetworkName   string `toml:"network_name"`
 	NetworkPool   string `toml:"network_pool"`
+	OverlayPool   string `toml:"overlay_pool"`
 	Redirect      string `toml:"redirect"`
 	MetricsAddr   string `toml:"metrics_addr"`
 	DashboardAddr string `toml:"dashboard_addr"`
@@ -57,6 +59,7 @@ func defaults(goos string) Config {
 		Runtime:     "runc",
 		NetworkName: "satl0",
 		NetworkPool: "10.88.0.0/16",
+		OverlayPool: cluster.DefaultOverlayPool.String(),
 		Redirect:    "nft",
 		LogLevel:    "info",
 		LogFormat:   "text",
@@ -94,6 +97,7 @@ func (c *Config) register(f *pflag.FlagSet) {
 	f.StringVar(&c.Runtime, "runtime", c.Runtime, "`path` or name of the container runtime")
 	f.StringVar(&c.NetworkName, "network-name", c.NetworkName, "`name` of the default network and of its bridge, at most 15 characters")
 	f.StringVar(&c.NetworkPool, "network-pool", c.NetworkPool, "`CIDR` that networks get their addresses from")
+	f.StringVar(&c.OverlayPool, "overlay-pool", c.OverlayPool, "`CIDR` that overlay networks get their subnets from, in the cluster that this daemon makes at its first start")
 	f.StringVar(&c.Redirect, "redirect", c.Redirect, "how published ports are redirected: `pf|nft|off`; pf-check only has pfctl check the rules and loads none")
 	f.StringVar(&c.MetricsAddr, "metrics-addr", c.MetricsAddr, "`host:port` to serve Prometheus metrics on (default: off)")
 	f.StringVar(&c.DashboardAddr, "dashboard-addr", c.DashboardAddr, "`host:port` to serve a read-only page of services and health on (default: off)")
@@ -179,6 +183,12 @@ func (c Config) check() error {
 	}
 	if p, err := netip.ParsePrefix(c.NetworkPool); err != nil || !p.Addr().Is4() || p.Bits() < 8 || p.Bits() > 28 || p.Masked() != p {
 		return bad("network-pool", c.NetworkPool, "must be an IPv4 network such as 10.88.0.0/16, from /8 to /28")
+	}
+	switch p, err := netip.ParsePrefix(c.OverlayPool); {
+	case err != nil || !p.Addr().Is4() || p.Bits() < 8 || p.Bits() > 20 || p.Masked() != p:
+		return bad("overlay-pool", c.OverlayPool, "must be an IPv4 network such as 10.89.0.0/16, from /8 to /20")
+	case p.Overlaps(netip.MustParsePrefix(c.NetworkPool)):
+		return bad("overlay-pool", c.OverlayPool, "must not overlap --network-pool "+c.NetworkPool)
 	}
 	switch c.Redirect {
 	case "pf", pfCheck, "nft", "off":

@@ -56,6 +56,8 @@ func TestBadConfigurations(t *testing.T) {
 		"root as state":     {args: []string{"--state-dir", "/"}, want: "--state-dir"},
 		"pool not a prefix": {args: []string{"--network-pool", "10.88.0.0"}, want: "--network-pool"},
 		"pool with host":    {args: []string{"--network-pool", "10.88.0.1/16"}, want: "--network-pool"},
+		"small overlays":    {args: []string{"--overlay-pool", "10.89.0.0/21"}, want: "--overlay-pool"},
+		"pools overlap":     {args: []string{"--overlay-pool", "10.88.16.0/20"}, want: "must not overlap --network-pool"},
 		"long name":         {args: []string{"--network-name", "satl0123456789abc"}, want: "--network-name"},
 		"redirect":          {args: []string{"--redirect", "iptables"}, want: "--redirect"},
 		"no port":           {args: []string{"--listen-addr", "0.0.0.0"}, want: "--listen-addr"},

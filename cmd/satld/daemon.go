@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -91,6 +92,7 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 		StateDir: cfg.StateDir, ListenAddr: cfg.ListenAddr, AdvertiseAddr: cfg.AdvertiseAddr,
 		Hostname: hostname, Executor: exec, Logger: log, ForceNewCluster: cfg.ForceNewCluster,
 		Traffic: table, Reach: networks.reach, NodeHealth: cfg.NodeHealth.settings(),
+		OverlayPool: netip.MustParsePrefix(cfg.OverlayPool),
 	})
 	if err != nil {
 		return err

@@ -131,7 +131,7 @@ SIGTERM stops it and leaves every task running; SIGHUP reads the configuration
 file again and takes up its log level.
 Exit status: 0 stopped, 1 failed, 2 wrong usage.
 Example:
-  satld --socket /tmp/satl.sock --state-dir /tmp/satl --network-pool 10.99.0.0/16
+  satld --socket /tmp/satl.sock --state-dir /tmp/satl --network-pool 10.99.0.0/17 --overlay-pool 10.99.128.0/17
   docker -H unix:///tmp/satl.sock service ls
 `)
 }
