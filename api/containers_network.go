@@ -15,6 +15,7 @@ import (
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 
+	"satld/executor"
 	satlnetwork "satld/network"
 )
 
@@ -155,6 +156,11 @@ func (s *Server) storeBridge(ctx context.Context, name string) (satlnetwork.Netw
 	case found == nil && len(byPrefix) > 1:
 		return satlnetwork.Network{}, errInvalid("network %s is ambiguous: %d IDs begin with it", name, len(byPrefix))
 	case found == nil:
+		for _, n := range s.cfg.Networks.List() { // a worker has no store, and is in every overlay network
+			if n.VNI != 0 && (n.Name == name || n.ID == name) {
+				return n, nil
+			}
+		}
 		// Not a 404: to a create the CLI takes that for a missing image and pulls it.
 		return satlnetwork.Network{}, errInvalid("network %s not found", name)
 	}
@@ -165,6 +171,9 @@ func (s *Server) storeBridge(ctx context.Context, name string) (satlnetwork.Netw
 		return satlnetwork.Network{}, errForbidden("could not attach to network %s: network %s not manually attachable", name, name)
 	}
 	n := satlnetwork.Network{ID: found.ID, Name: found.Spec.Annotations.Name, Internal: found.Spec.Internal}
+	if executor.IsOverlay(found) {
+		return n, nil // the node joins it when it is told of its address there
+	}
 	ipam := found.IPAM
 	if ipam == nil {
 		ipam = found.Spec.IPAM

@@ -150,7 +150,18 @@ func (c *control) RemoveNode(ctx context.Context, r *api.RemoveNodeRequest) (*ap
 // published.
 func (c *control) RemoveNetwork(ctx context.Context, r *api.RemoveNetworkRequest) (*api.RemoveNetworkResponse, error) {
 	var network *api.Network
-	c.store.View(func(tx store.ReadTx) { network = store.GetNetwork(tx, r.NetworkID) })
+	var user string
+	var err error
+	c.store.View(func(tx store.ReadTx) {
+		network = store.GetNetwork(tx, r.NetworkID)
+		user, err = containersIn(tx, r.NetworkID)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case user != "":
+		return nil, status.Errorf(codes.FailedPrecondition, "network %s is in use by a container on node %s", r.NetworkID, user)
+	}
 	if network != nil && network.Spec.Ingress {
 		return nil, status.Errorf(codes.FailedPrecondition, "network %s is the cluster's own and cannot be removed", network.Spec.Annotations.Name)
 	}

@@ -273,7 +273,7 @@ func attachNode(node *api.Node, overlays []*api.Network, pools map[string]*addre
 	next = node.Copy()
 	next.Attachments = slices.DeleteFunc(next.Attachments, func(at *api.NetworkAttachment) bool {
 		gone := at.Network == nil || pools[at.Network.ID] == nil
-		if !gone {
+		if !gone && len(at.Aliases) == 0 { // those with one are of a container
 			has[at.Network.ID] = true
 		}
 		changed = changed || gone

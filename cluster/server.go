@@ -96,11 +96,13 @@ func (n *member) answers() map[string]call {
 			}
 			return n.directory.Read(ctx, known)
 		}),
-		"create-network": handle(managerOnly, true, n.storeNetwork),
-		"keep-report":    handle(anyNode, true, n.keepReport),
-		"may-replace":    handle(anyNode, true, n.mayReplace),
-		"task-ready":     handle(managerOnly, true, n.taskReady),
-		"health":         handle(managerOnly, false, n.tellHealth),
+		"create-network":   handle(managerOnly, true, n.storeNetwork),
+		"keep-report":      handle(anyNode, true, n.keepReport),
+		"may-replace":      handle(anyNode, true, n.mayReplace),
+		"attach-container": handle(anyNode, true, n.attachContainer),
+		"detach-container": handle(anyNode, true, n.detachContainer),
+		"task-ready":       handle(managerOnly, true, n.taskReady),
+		"health":           handle(managerOnly, false, n.tellHealth),
 	}
 }
 

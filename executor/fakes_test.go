@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -258,13 +259,31 @@ func (*fakeImages) Sweep(context.Context, map[string]bool) error { return nil }
 type fakeNetworks struct {
 	network.Networks
 	j *journal // nil: not written
+
+	mu       sync.Mutex
+	overlays map[string]network.Network // that this node joined
+	places   map[string][]network.Place // asked for, by container
+}
+
+// Get knows every network but overlays that were not joined.
+func (f *fakeNetworks) Get(id string) (network.Network, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, joined := f.overlays[id]
+	return n, joined || !strings.HasPrefix(id, "overlay")
 }
 
 func (f *fakeNetworks) Lease(_ context.Context, id string, _ []network.Place) ([]network.Attachment, error) {
 	f.j.add("lease")
 	return f.Attachments(id), nil
 }
-func (f *fakeNetworks) Attach(_ context.Context, id string, _ []network.Place) (string, []network.Attachment, error) {
+func (f *fakeNetworks) Attach(_ context.Context, id string, places []network.Place) (string, []network.Attachment, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.places == nil {
+		f.places = map[string][]network.Place{}
+	}
+	f.places[id] = places
 	f.j.add("attach %s", id)
 	return "/run/netns/x", f.Attachments(id), nil
 }
@@ -277,7 +296,15 @@ func (f *fakeNetworks) Detach(_ context.Context, id string) error {
 	return nil
 }
 func (*fakeNetworks) Sweep(context.Context, map[string]bool) error { return nil }
-func (*fakeNetworks) Ensure(_ context.Context, n network.Network) (network.Network, error) {
+func (f *fakeNetworks) Ensure(_ context.Context, n network.Network) (network.Network, error) {
+	if n.VNI != 0 {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.overlays == nil {
+			f.overlays = map[string]network.Network{}
+		}
+		f.overlays[n.ID] = n
+	}
 	return n, nil
 }
 
@@ -350,6 +377,7 @@ type fakeLeader struct {
 	takes   time.Duration // to answer
 	asked   []time.Time
 	reports map[string][]byte
+	addrs   map[string]netip.Addr // by network/container
 }
 
 func (f *fakeLeader) MayReplace(ctx context.Context, _ string) (bool, error) {
@@ -363,6 +391,31 @@ func (f *fakeLeader) MayReplace(ctx context.Context, _ string) (bool, error) {
 	}
 	time.Sleep(f.takes)
 	return may, err
+}
+
+func (f *fakeLeader) AttachContainer(_ context.Context, networkID, containerID string) (netip.Addr, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return netip.Addr{}, f.err
+	}
+	if f.addrs == nil {
+		f.addrs = map[string]netip.Addr{}
+	}
+	key := networkID + "/" + containerID
+	if !f.addrs[key].IsValid() {
+		f.addrs[key] = netip.AddrFrom4([4]byte{10, 89, 16, byte(10 + len(f.addrs))})
+	}
+	return f.addrs[key], nil
+}
+
+func (f *fakeLeader) DetachContainer(_ context.Context, networkID, containerID string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		delete(f.addrs, networkID+"/"+containerID)
+	}
+	return f.err
 }
 
 func (f *fakeLeader) KeepReport(_ context.Context, taskID string, report []byte) error {

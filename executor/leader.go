@@ -2,7 +2,10 @@
 
 package executor
 
-import "context"
+import (
+	"context"
+	"net/netip"
+)
 
 // Leader is what a node asks of the cluster's leader while it acts on health.
 // The cluster implements it, wherever the leader is.
@@ -19,4 +22,10 @@ type Leader interface {
 	// the service that it belongs to. One report a task is kept; a second one
 	// of the same task changes nothing.
 	KeepReport(ctx context.Context, taskID string, report []byte) error
+	// AttachContainer gives a container that is no task an address in an
+	// overlay network, the same one each time. A network that containers may
+	// not join is PermissionDenied.
+	AttachContainer(ctx context.Context, networkID, containerID string) (netip.Addr, error)
+	// DetachContainer gives that address back. It may be called again.
+	DetachContainer(ctx context.Context, networkID, containerID string) error
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"time"
 
@@ -75,6 +74,7 @@ func (n *Node) takeOverlays(ctx context.Context, node *api.Node) {
 		}
 	}
 	n.attachments.Store(&node.Attachments)
+	n.giveBackAddresses(node)
 	for _, at := range node.Attachments {
 		if _, err := n.joinOverlay(ctx, at); err != nil {
 			n.log.Error("overlay network could not be made; it is tried again for each task in it", "network", at.Network.Spec.Annotations.Name, "err", err)
@@ -100,29 +100,30 @@ func (n *Node) joinOverlay(ctx context.Context, at *api.NetworkAttachment) (ok b
 	return true, err
 }
 
-// awaitOverlay waits until this node is in an overlay network.
+// awaitOverlay waits until this node is in an overlay network of a task.
 func (n *Node) awaitOverlay(ctx context.Context, of *api.Network) error {
 	name := of.Spec.Annotations.Name
-	_, vni, ok := OverlayOf(of)
-	if !ok {
+	if _, _, ok := OverlayOf(of); !ok {
 		return fmt.Errorf("overlay network %s has no subnet yet", name)
 	}
+	return n.awaitNetwork(ctx, of.ID, name)
+}
+
+// awaitNetwork waits until this node is in an overlay network.
+func (n *Node) awaitNetwork(ctx context.Context, id, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, overlayPatience)
 	defer cancel()
 	tick := time.NewTicker(overlayPoll)
 	defer tick.Stop()
 	for {
-		if have, known := n.cfg.Networks.Get(of.ID); known && have.VNI == vni {
+		if have, known := n.cfg.Networks.Get(id); known && have.VNI != 0 {
 			return nil
 		}
-		if told := n.attachments.Load(); told != nil {
-			i := slices.IndexFunc(*told, func(at *api.NetworkAttachment) bool { return at.Network != nil && at.Network.ID == of.ID })
-			if i >= 0 {
-				if ok, err := n.joinOverlay(ctx, (*told)[i]); err != nil {
-					return fmt.Errorf("join overlay network %s: %w", name, err)
-				} else if ok {
-					return nil
-				}
+		if at := n.attachedTo(id); at != nil {
+			if ok, err := n.joinOverlay(ctx, at); err != nil {
+				return fmt.Errorf("join overlay network %s: %w", name, err)
+			} else if ok {
+				return nil
 			}
 		}
 		select {
@@ -131,6 +132,20 @@ func (n *Node) awaitOverlay(ctx context.Context, of *api.Network) error {
 			return fmt.Errorf("this node has no address in overlay network %s yet: %w", name, ctx.Err())
 		}
 	}
+}
+
+// attachedTo is this node's own attachment to a network, as it was told last.
+func (n *Node) attachedTo(networkID string) *api.NetworkAttachment {
+	told := n.attachments.Load()
+	if told == nil {
+		return nil
+	}
+	for _, at := range *told {
+		if at.Network != nil && at.Network.ID == networkID && len(at.Aliases) == 0 {
+			return at
+		}
+	}
+	return nil
 }
 
 // takeNetworks reads a task's networks. One that publishes ports is in the

@@ -45,6 +45,9 @@ func (n *Node) startRun(ctx context.Context, c *Container) (err error) {
 	c.mu.Lock()
 	c.rec.Root = root
 	c.mu.Unlock()
+	if rec, err = n.attachRun(ctx, c); err != nil {
+		return err
+	}
 	pid, err := n.create(ctx, rec, root)
 	if err != nil {
 		return err

@@ -156,6 +156,11 @@ func (n *Node) remove(ctx context.Context, c *Container) error {
 	closeOnce(c.gone)
 	c.mu.Unlock()
 	n.event(rec, dockerevents.ActionDestroy)
+	for networkID := range rec.Addrs {
+		if rec.TaskID == "" && n.cfg.Leader != nil {
+			n.wg.Go(func() { n.giveBack(networkID, c.id) })
+		}
+	}
 	return nil
 }
 

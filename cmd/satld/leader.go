@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/containerd/errdefs"
@@ -33,6 +34,22 @@ func (l leader) KeepReport(ctx context.Context, taskID string, report []byte) er
 		return err
 	}
 	return member.KeepReport(ctx, taskID, report)
+}
+
+func (l leader) AttachContainer(ctx context.Context, networkID, containerID string) (netip.Addr, error) {
+	member, err := l.member()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return member.AttachContainer(ctx, networkID, containerID)
+}
+
+func (l leader) DetachContainer(ctx context.Context, networkID, containerID string) error {
+	member, err := l.member()
+	if err != nil {
+		return err
+	}
+	return member.DetachContainer(ctx, networkID, containerID)
 }
 
 func (l leader) member() (*cluster.Node, error) {
