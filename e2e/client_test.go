@@ -265,8 +265,10 @@ func failed(t task) bool { return t.Status.State == "failed" }
 // address is a container's address in the node's network.
 func address(t *testing.T, c container.InspectResponse) string {
 	t.Helper()
-	for _, ep := range c.NetworkSettings.Networks {
-		return ep.IPAddress
+	for name, ep := range c.NetworkSettings.Networks {
+		if name != "ingress" { // which has no names
+			return ep.IPAddress
+		}
 	}
 	t.Fatalf("%s has no address", c.Name)
 	return ""

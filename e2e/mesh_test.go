@@ -32,7 +32,7 @@ func TestTrafficAcrossNodes(t *testing.T) {
 	a, b, c := s.nodes[0], s.nodes[1], s.nodes[2]
 	s.join(1, "manager")
 	s.join(2, "worker")
-	a.docker("network", "create", "-d", "overlay", "back")
+	a.docker("network", "create", "-d", "overlay", "--attachable", "back")
 	a.docker("service", "create", "-q", "--name", "web", "--mode", "global", "-p", "8080:80", "--network", "back",
 		"--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "500ms", "--health-retries", "1", "--stop-grace-period", "1s",
 		"--update-monitor", "500ms", "app:1", "/app")
@@ -77,7 +77,18 @@ func TestTrafficAcrossNodes(t *testing.T) {
 			t.Errorf("node %d: %d addresses in %s", i, reached, out)
 		}
 	}
+	// A container that is no task is in the network too, of a worker as well.
+	c.docker("run", "-d", "--name", "own", "--network", "back", "app:1", "/app")
+	at, _ := path(c.inspect("", "own"), "NetworkSettings", "Networks", "back", "IPAddress").(string)
+	eventually(t, 10*time.Second, "it is reached from another node", func() bool {
+		_, _, err := a.try("run", "--rm", "--network", "back", "app:1", "/app", "-probe", "http://"+at+"/")
+		return err == nil
+	})
+	c.docker("run", "--rm", "--network", "back", "app:1", "/app", "-probe", "http://web/health")
+	a.refused("in use", "network", "rm", "back")
+	c.docker("rm", "-f", "own")
+
 	a.docker("service", "rm", "web", "client")
 	eventually(t, 20*time.Second, "gone", func() bool { return c.docker("ps", "-aq") == "" })
-	a.docker("network", "rm", "back")
+	eventually(t, 10*time.Second, "the network is free", func() bool { _, _, err := a.try("network", "rm", "back"); return err == nil })
 }
