@@ -62,11 +62,11 @@ func TestHostJailsReachEachOther(t *testing.T) {
 	back, err := m.Ensure(t.Context(), Network{ID: "back", Name: "back", Internal: true})
 	jailtest.Must(t, err)
 	a, b := jailtest.New(t, "nthA"), jailtest.New(t, "nthB")
-	_, atA, err := m.Attach(t.Context(), a.Name, []string{"back", DefaultID})
+	_, atA, err := m.Attach(t.Context(), a.Name, Anywhere("back", DefaultID))
 	jailtest.Must(t, err)
-	_, atB, err := m.Attach(t.Context(), b.Name, []string{"back"})
+	_, atB, err := m.Attach(t.Context(), b.Name, Anywhere("back"))
 	jailtest.Must(t, err)
-	if _, again, err := m.Attach(t.Context(), a.Name, []string{"back", DefaultID}); err != nil || again[1] != atA[1] {
+	if _, again, err := m.Attach(t.Context(), a.Name, Anywhere("back", DefaultID)); err != nil || again[1] != atA[1] {
 		t.Errorf("again: %v, %v", again, err)
 	}
 	a.Serve(t, "tcp4", "0.0.0.0:80", "a")
@@ -153,7 +153,7 @@ func TestHostDetachWaits(t *testing.T) {
 	defer destroy(t, m)
 	for i := range 20 {
 		j := jailtest.New(t, fmt.Sprintf("nthD%d", i))
-		_, at, err := m.Attach(t.Context(), j.Name, []string{DefaultID})
+		_, at, err := m.Attach(t.Context(), j.Name, Anywhere(DefaultID))
 		jailtest.Must(t, err)
 		j.Serve(t, "tcp4", "0.0.0.0:80", "x")
 		c, err := net.Dial("tcp4", at[0].Addr.Addr().String()+":80")
@@ -182,7 +182,7 @@ func TestHostSweep(t *testing.T) {
 	defer jailtest.Run("ifconfig", "epair900a", "destroy")
 	a, b := jailtest.New(t, "nthS1"), jailtest.New(t, "nthS2")
 	for _, j := range []*jailtest.Jail{a, b} {
-		_, _, err := m.Attach(t.Context(), j.Name, []string{DefaultID})
+		_, _, err := m.Attach(t.Context(), j.Name, Anywhere(DefaultID))
 		jailtest.Must(t, err)
 	}
 	jailtest.Must(t, m.begin("epair901", unfinished{For: "nthS3", As: "sv000000000000"}))
@@ -217,7 +217,7 @@ func TestHostRepair(t *testing.T) {
 	m := freebsd(t, t.TempDir())
 	defer destroy(t, m)
 	j := jailtest.New(t, "nthR")
-	_, at, err := m.Attach(t.Context(), j.Name, []string{DefaultID})
+	_, at, err := m.Attach(t.Context(), j.Name, Anywhere(DefaultID))
 	jailtest.Must(t, err)
 	j.Serve(t, "tcp4", "0.0.0.0:80", "r")
 	outer := m.mark.veth(j.Name, "eth0")
@@ -250,7 +250,7 @@ func TestHostMTU(t *testing.T) {
 	_, err := jailtest.Run("ifconfig", "nth0", "mtu", "1400")
 	jailtest.Must(t, err)
 	j := jailtest.New(t, "nthM")
-	_, _, err = m.Attach(t.Context(), j.Name, []string{DefaultID})
+	_, _, err = m.Attach(t.Context(), j.Name, Anywhere(DefaultID))
 	jailtest.Must(t, err)
 	out, err := jailtest.Run("jexec", j.Name, "ifconfig", m.mark.inner(j.Name, "eth0"))
 	jailtest.Must(t, err)

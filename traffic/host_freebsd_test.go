@@ -126,7 +126,7 @@ func (n *host) run(t *testing.T, i byte, change ...func(*Member)) Member {
 	m.Ports = []Port{{Proto: "tcp", Published: webPort, Target: 80}, {Proto: "udp", Published: dnsPort, Target: 53}}
 	j := jailtest.New(t, fmt.Sprintf("nthT%d", i))
 	m.ContainerID = j.Name
-	_, at, err := n.net.Attach(t.Context(), j.Name, []string{network.DefaultID})
+	_, at, err := n.net.Attach(t.Context(), j.Name, network.Anywhere(network.DefaultID))
 	jailtest.Must(t, err)
 	m.Endpoints = []Endpoint{{NetworkID: network.DefaultID, Addr: at[0].Addr.Addr()}}
 	n.jails[i] = j
