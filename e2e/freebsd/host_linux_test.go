@@ -165,7 +165,7 @@ func TestTroubleWithTools(t *testing.T) {
 	if live, _ := r.Jails(); len(live) != 1 {
 		t.Errorf("jails %v", live)
 	}
-	if n := len(slices.DeleteFunc(r.World().Links, func(l *world.Link) bool { return l.Kind != "epair" })); n != 2 {
+	if n := len(slices.DeleteFunc(r.World().Links, func(l *world.Link) bool { return l.Kind != "epair" })); n != 4 { // two of each network
 		t.Errorf("%d ends of links for one task", n)
 	}
 }

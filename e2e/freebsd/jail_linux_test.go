@@ -212,7 +212,7 @@ func TestStubbornTaskIsStoppedWhole(t *testing.T) {
 			}
 			r.until("the end of its mounts and links", func() bool {
 				return !slices.ContainsFunc(r.Leftovers(), func(l string) bool {
-					return strings.HasPrefix(l, "mount ") || strings.Contains(l, "interface s") && l != "interface satl0"
+					return strings.HasPrefix(l, "mount ") || strings.Contains(l, "interface s") && !bridge(l)
 				})
 			})
 			r.nobodyEntersTheDead()

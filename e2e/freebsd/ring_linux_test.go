@@ -448,8 +448,10 @@ func (r *ring) addrOf(task swarm.Task) string {
 		}
 	}
 	r.ask("GET", "/containers/"+task.Status.ContainerStatus.ContainerID+"/json", nil, &c)
-	for _, n := range c.NetworkSettings.Networks {
-		return n.IPAddress
+	for name, n := range c.NetworkSettings.Networks {
+		if name != "ingress" { // this node's own redirects go to the first
+			return n.IPAddress
+		}
 	}
 	r.t.Fatalf("task %s has no address", task.ID)
 	return ""
