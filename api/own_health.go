@@ -27,6 +27,9 @@ import (
 // that is incomplete now is worth more than a whole one later.
 const peerTimeout = 2 * time.Second
 
+// withdrawn begins the error of a task that its node sends no traffic to.
+const withdrawn = "withdrawn"
+
 // What is said of a task whose health nobody here knows.
 const (
 	verdictNone    = "none"
@@ -169,7 +172,10 @@ func overlay(h *wire.Health, known []wire.TaskHealth, observed func(taskID strin
 		k, ok := byID[t.ID]
 		switch verdict := observed(t.ID); {
 		case verdict == mesh.Ungated:
-			t.Verdict = string(verdict) // and it serves if it is RUNNING
+			t.Verdict = string(verdict)
+			if strings.HasPrefix(t.Why, withdrawn) { // on its own node only
+				t.Serving, t.Why = true, ""
+			}
 		case verdict == mesh.Silent && t.Why == "":
 			t.Serving, t.Why = false, "its "+string(verdict)
 		case ok && live(t.State):
@@ -280,7 +286,7 @@ func whyNot(t *api.Task, node *api.Node, ready bool) string {
 		return "stopping"
 	case !ready:
 		return "not ready, by an operator's word"
-	case strings.HasPrefix(t.Status.Err, "withdrawn"):
+	case strings.HasPrefix(t.Status.Err, withdrawn):
 		return t.Status.Err
 	case node != nil && node.Status.State == api.NodeStatus_DOWN:
 		return "its node is down"

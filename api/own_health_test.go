@@ -98,9 +98,13 @@ func TestServiceHealth(t *testing.T) {
 		return []wire.TaskHealth{{ID: id(3), Why: "withdrawn: unhealthy", Verdict: "unhealthy"}}, nil
 	}
 	observed[id(3)] = mesh.Ungated
-	if got := get(); got.Tasks[2].Verdict != "unknown (gating off)" || !got.Tasks[2].Serving || got.Serving != 2 {
-		t.Errorf("gating off: %+v", got)
+	for _, e := range []string{"", "withdrawn: unhealthy"} {
+		change(3, func(task *api.Task) { task.Status.Err = e })
+		if got := get(); got.Tasks[2].Verdict != "unknown (gating off)" || !got.Tasks[2].Serving || got.Tasks[2].Why != "" || got.Serving != 2 {
+			t.Errorf("gating off: %+v", got)
+		}
 	}
+	change(3, func(task *api.Task) { task.Status.Err = "" })
 	peer = func() ([]wire.TaskHealth, error) { return nil, errors.New("no route") }
 	observed[id(3)] = mesh.Silent
 	if got := get(); got.Tasks[2].Why != "its node does not answer" || got.Tasks[2].Serving || got.Serving != 1 {

@@ -139,7 +139,9 @@ func (n *member) elsewhere() elsewhere {
 	if err != nil { // of unknown selectors only, and All is known
 		return e
 	}
+	unready := map[string]bool{} // nodes that an operator took out of traffic
 	for _, node := range nodes {
+		unready[node.ID] = !Ready(node.Spec.Annotations)
 		addr := addrOf(node)
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -160,6 +162,8 @@ func (n *member) elsewhere() elsewhere {
 		if !ok {
 			continue
 		}
+		// An operator's word is no observation: it needs nobody to be asked.
+		m.Serving = m.Serving && Ready(t.Annotations) && !unready[t.NodeID]
 		e.at[t.ID] = t.NodeID
 		if t.NodeID == e.self {
 			e.own[t.ID] = m
