@@ -52,6 +52,37 @@ type fakeCluster struct {
 	control api.ControlClient
 	ready   func(context.Context) error
 	reports []cluster.Report // of any service
+	// subscribed answers a subscription to the output of other nodes' tasks.
+	subscribed func(*api.SubscribeLogsRequest) ([]api.LogMessage, error)
+}
+
+// Logs implements cluster.Cluster.
+func (c *fakeCluster) Logs() api.LogsClient { return fakeLogs{c} }
+
+type fakeLogs struct{ c *fakeCluster }
+
+func (f fakeLogs) SubscribeLogs(_ context.Context, in *api.SubscribeLogsRequest, _ ...grpc.CallOption) (api.Logs_SubscribeLogsClient, error) {
+	messages, err := f.c.subscribed(in)
+	return &fakeSubscription{messages: messages, err: err}, nil
+}
+
+// fakeSubscription gives one message at a time, and then its end.
+type fakeSubscription struct {
+	api.Logs_SubscribeLogsClient
+	messages []api.LogMessage
+	err      error
+}
+
+func (f *fakeSubscription) Recv() (*api.SubscribeLogsMessage, error) {
+	if len(f.messages) == 0 {
+		if f.err != nil {
+			return nil, f.err
+		}
+		return nil, io.EOF
+	}
+	next := f.messages[:1]
+	f.messages = f.messages[1:]
+	return &api.SubscribeLogsMessage{Messages: next}, nil
 }
 
 const (

@@ -28,7 +28,8 @@ const logPoll = time.Second
 
 // logSelection is whose logs are asked for.
 type logSelection struct {
-	match func(executor.Snapshot) bool
+	match    func(executor.Snapshot) bool
+	selector *api.LogSelector // the same, to other nodes
 	// over tells whether no new container can match any more, so that
 	// following ends with those that are followed.
 	over func() bool
@@ -48,7 +49,8 @@ func (s *Server) serviceLogs(w http.ResponseWriter, r *http.Request) error {
 		return errInvalid("logs only supported on container tasks")
 	}
 	return s.writeTaskLogs(w, r, logSelection{
-		match: func(c executor.Snapshot) bool { return c.ServiceID == svc.ID },
+		match:    func(c executor.Snapshot) bool { return c.ServiceID == svc.ID },
+		selector: &api.LogSelector{ServiceIDs: []string{svc.ID}},
 		over: func() (gone bool) {
 			s.cfg.Cluster.Store().View(func(tx store.ReadTx) { gone = store.GetService(tx, svc.ID) == nil })
 			return gone
@@ -69,11 +71,9 @@ func (s *Server) taskLogs(w http.ResponseWriter, r *http.Request) error {
 	if container == nil {
 		return errInvalid("logs only supported on container tasks")
 	}
-	if t.NodeID != "" && t.NodeID != s.cfg.Cluster.NodeID() {
-		return errNotSupported("task %s runs on node %s: its logs can be read there only", t.ID, t.NodeID)
-	}
 	return s.writeTaskLogs(w, r, logSelection{
-		match: func(c executor.Snapshot) bool { return c.TaskID == t.ID },
+		match:    func(c executor.Snapshot) bool { return c.TaskID == t.ID },
+		selector: &api.LogSelector{TaskIDs: []string{t.ID}},
 		over: func() (over bool) {
 			s.cfg.Cluster.Store().View(func(tx store.ReadTx) {
 				now := store.GetTask(tx, t.ID)
@@ -85,7 +85,8 @@ func (s *Server) taskLogs(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// writeTaskLogs streams the logs of the tasks of this node that sel names.
+// writeTaskLogs streams the logs of the tasks that sel names. Those of this
+// node are in the order of time, those of others come in between as they do.
 func (s *Server) writeTaskLogs(w http.ResponseWriter, r *http.Request, sel logSelection) error {
 	o, err := readLogOptions(r, time.Now())
 	if err != nil {
@@ -102,12 +103,17 @@ func (s *Server) writeTaskLogs(w http.ResponseWriter, r *http.Request, sel logSe
 	l := &taskLogWriter{s: s, sel: sel, options: o, out: newLogWriter(w, o, !sel.tty), cancel: cancel}
 	l.out.flush()
 	defer l.wg.Wait()
-	defer cancel()
-	if o.query.Follow {
-		l.follow(ctx)
-	} else {
-		l.merge(ctx)
+	if l.others() && (o.query.Follow || o.query.Tail != 0) {
+		l.wg.Go(func() { l.elsewhere(ctx) })
 	}
+	if o.query.Follow {
+		defer cancel()
+		l.follow(ctx)
+		return nil
+	}
+	l.merge(ctx)
+	l.wg.Wait()
+	cancel()
 	return nil
 }
 

@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"github.com/docker/docker/pkg/stdcopy"
+	gogotypes "github.com/gogo/protobuf/types"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	satlevents "satld/events"
 	"satld/executor"
@@ -106,7 +109,35 @@ func TestServiceLogs(t *testing.T) {
 	f.cluster.update(t, func(tx store.Tx) error {
 		return store.CreateTask(tx, &api.Task{ID: "faraway", ServiceID: web, NodeID: "other", Spec: store.GetService(tx, web).Spec.Task})
 	})
-	f.refused(t, 501, "runs on node other", "GET", "/tasks/faraway/logs?stdout=1", "")
+	// Tasks of other nodes, by way of the cluster.
+	message := func(node string, sec int64, stream api.LogStream, text string) api.LogMessage {
+		return api.LogMessage{Context: api.LogContext{NodeID: node, ServiceID: web, TaskID: "faraway"}, Stream: stream,
+			Timestamp: &gogotypes.Timestamp{Seconds: sec}, Data: []byte(text)}
+	}
+	var asked []*api.SubscribeLogsRequest
+	var trouble error
+	f.cluster.subscribed = func(in *api.SubscribeLogsRequest) ([]api.LogMessage, error) {
+		asked = append(asked, in)
+		return []api.LogMessage{message("other", 11, api.LogStreamStdout, "far\n"), message(fakeNodeID, 12, api.LogStreamStdout, "twice\n"),
+			message("other", 90, api.LogStreamStderr, "late\n")}, trouble
+	}
+	_, _, body = f.do(t, "GET", "/tasks/faraway/logs?stdout=1&stderr=1&details=1&tail=5&since=5", "")
+	if out, err := demux(t, body); out != "com.docker.swarm.node.id=other,com.docker.swarm.service.id="+web+",com.docker.swarm.task.id=faraway far\n" || !strings.HasSuffix(err, " late\n") {
+		t.Errorf("%q %q", out, err)
+	}
+	if o := asked[0].Options; len(asked) != 1 || asked[0].Selector.TaskIDs[0] != "faraway" || o.Tail != -6 || o.Since.Seconds != 5 || len(o.Streams) != 2 || o.Follow {
+		t.Errorf("asked %+v", asked)
+	}
+	_, _, body = f.do(t, "GET", "/services/web/logs?stdout=1&stderr=1&until=60", "")
+	if out, err := demux(t, body); sorted(strings.Fields(out)) != "far five four one two" || err != "three\n" {
+		t.Errorf("%q %q", out, err)
+	}
+	trouble = status.Error(codes.Unknown, "node gone is not available")
+	_, _, body = f.do(t, "GET", "/services/web/logs?stdout=1", "")
+	if _, err := stdcopy.StdCopy(io.Discard, io.Discard, strings.NewReader(body)); err == nil || !strings.Contains(err.Error(), "node gone is not available") {
+		t.Errorf("what is missing was not told: %v", err)
+	}
+	trouble = nil
 
 	f.containers.logs = func(context.Context, string, jail.LogQuery, func(jail.LogLine) error) error {
 		return io.ErrUnexpectedEOF

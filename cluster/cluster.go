@@ -24,6 +24,8 @@ type Cluster interface {
 	// Control is SwarmKit's control API (CreateService, UpdateService, ...):
 	// errors are gRPC statuses.
 	Control() api.ControlClient
+	// Logs is SwarmKit's log service: the output of tasks on any node.
+	Logs() api.LogsClient
 	// Ended is closed when this node leaves its cluster, joins another or
 	// changes its role: Store and Control are then of what comes next.
 	Ended() <-chan struct{}

@@ -203,7 +203,7 @@ func (n *Node) Ended() <-chan struct{} { return n.member.Load().ended }
 // Control implements Cluster.
 func (n *Node) Control() api.ControlClient { return api.NewControlClient(n.member.Load().conn) }
 
-// Logs is SwarmKit's log service: the output of tasks on any node.
+// Logs implements Cluster.
 func (n *Node) Logs() api.LogsClient { return api.NewLogsClient(n.member.Load().conn) }
 
 // AdvertiseAddr implements Cluster.

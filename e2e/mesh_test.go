@@ -56,7 +56,7 @@ func TestTrafficAcrossNodes(t *testing.T) {
 	eventually(t, 20*time.Second, "replaced", func() bool { return len(s.answers(s.addr(0)+":8080", 9)) == 3 })
 
 	// Names, over the overlay network: from a task on one node to all.
-	a.docker("service", "create", "-q", "--name", "client", "--mode", "global", "--network", "back", "app:1", "sh", "-c", "sleep 1000")
+	a.docker("service", "create", "-q", "--name", "client", "--mode", "global", "--network", "back", "app:1", "sh", "-c", "echo here is $HOSTNAME; sleep 1000")
 	for i, d := range []*daemon{a, b, c} {
 		client := d.docker("ps", "-q", "--filter", "name=client")
 		eventually(t, 15*time.Second, "name answered with three addresses", func() bool {
@@ -77,6 +77,15 @@ func TestTrafficAcrossNodes(t *testing.T) {
 			t.Errorf("node %d: %d addresses in %s", i, reached, out)
 		}
 	}
+	// What they print is read from any manager.
+	for _, d := range []*daemon{a, b, c} {
+		says := "here is " + d.docker("ps", "-q", "--filter", "name=client")
+		eventually(t, 10*time.Second, says, func() bool {
+			out, _, err := b.try("service", "logs", "--raw", "client")
+			return err == nil && strings.Contains(out, says)
+		})
+	}
+
 	// A container that is no task is in the network too, of a worker as well.
 	c.docker("run", "-d", "--name", "own", "--network", "back", "app:1", "/app")
 	at, _ := path(c.inspect("", "own"), "NetworkSettings", "Networks", "back", "IPAddress").(string)
