@@ -302,8 +302,8 @@ func (b specBound) settings(t *testing.T) Settings {
 	t.Helper()
 	hc := b.hc
 	hc.Test = []string{"CMD", "true"}
-	TightenPublished(&hc)
-	s, ok, _, err := FromConfig(&hc)
+	tightened(&hc)
+	s, ok, _, err := FromSpec(&hc, nil)
 	if !ok || err != nil {
 		t.Fatalf("%v %v", ok, err)
 	}

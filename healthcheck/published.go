@@ -9,24 +9,16 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// TightenPublished writes the tighter defaults of a service that publishes a
-// port into its healthcheck, field by field and only where a field is unset,
-// and names what it wrote: "interval=5s timeout=3s retries=2", or "" where
-// nothing was (no probe, or every field explicit).
+// TightenSpec writes the tighter defaults of a service that publishes a port
+// into its healthcheck, field by field and only where a field is unset, and
+// names what it wrote: "interval=5s timeout=3s retries=2", or "" where nothing
+// was (no probe, or every field explicit). Container labels have a say: a probe
+// that they name gets these defaults too, in a Healthcheck with an empty Test
+// that is made where there is none; one whose profile has timings of its own is
+// left alone, and so are retries that a label gives.
 //
 // The values then look explicit, on purpose: removing the port later restores
 // nothing (spec/healthchecks.txt, "The values are written into the stored spec").
-func TightenPublished(hc *container.HealthConfig) (applied string) {
-	if !HasProbe(hc) {
-		return ""
-	}
-	return tighten(hc, hc.Retries != 0)
-}
-
-// TightenSpec is TightenPublished of a spec whose container labels have a say:
-// a probe that labels name gets the tighter defaults too, in a Healthcheck
-// with an empty Test that is made where there is none; one whose profile has
-// timings of its own is left alone, and so are retries that a label gives.
 func TightenSpec(hc *container.HealthConfig, labels map[string]string) (tightened *container.HealthConfig, applied string) {
 	s, ok, _, err := FromSpec(hc, labels)
 	if err != nil || !ok || s.Profile != Docker && s.Profile != Gate {

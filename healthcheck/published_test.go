@@ -10,6 +10,12 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
+// tightened are the defaults that a healthcheck without labels was given.
+func tightened(hc *container.HealthConfig) string {
+	_, applied := TightenSpec(hc, nil)
+	return applied
+}
+
 func TestTightenPublished(t *testing.T) {
 	cmd := []string{"CMD", "true"}
 	for _, c := range []struct {
@@ -38,7 +44,7 @@ func TestTightenPublished(t *testing.T) {
 		{"unknown kind", container.HealthConfig{Test: []string{"FOO"}}, "", container.HealthConfig{Test: []string{"FOO"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if applied := TightenPublished(&c.hc); applied != c.applied {
+			if applied := tightened(&c.hc); applied != c.applied {
 				t.Errorf("applied %q, want %q", applied, c.applied)
 			}
 			if !reflect.DeepEqual(c.hc, c.want) {
@@ -46,7 +52,7 @@ func TestTightenPublished(t *testing.T) {
 			}
 		})
 	}
-	if TightenPublished(nil) != "" {
+	if tightened(nil) != "" {
 		t.Error("nil was given something")
 	}
 }

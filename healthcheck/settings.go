@@ -86,11 +86,6 @@ func (e *FieldError) Error() string {
 // InvalidParameter marks the error for errdefs.IsInvalidArgument.
 func (e *FieldError) InvalidParameter() {}
 
-// FromConfig resolves a healthcheck that comes without labels: FromSpec.
-func FromConfig(hc *container.HealthConfig) (s Settings, ok bool, warnings []string, err error) {
-	return FromSpec(hc, nil)
-}
-
 // FromSpec resolves a spec's healthcheck and its container labels; those that
 // do not begin with "satl.health." are none of its business. ok is false where
 // they ask for no probe: no satl.health.http, .tcp or .file, and no Healthcheck
@@ -136,12 +131,6 @@ func FromSpec(hc *container.HealthConfig, labels map[string]string) (s Settings,
 		return Settings{}, false, nil, err
 	}
 	return s, true, warnings, nil
-}
-
-// HasProbe tells whether the healthcheck asks for a probe that can be run.
-func HasProbe(hc *container.HealthConfig) bool {
-	_, ok, _, err := FromConfig(hc)
-	return ok && err == nil
 }
 
 // fill gives the settings the values of a valid healthcheck, defaults filled in.

@@ -42,7 +42,7 @@ func TestFromConfigTest(t *testing.T) {
 		{test: []string{"CMD-SHELL", ""}, field: "Test"},
 		{test: []string{"CMD-SHELL", " \t\n"}, field: "Test"},
 	} {
-		s, ok, warnings, err := FromConfig(&container.HealthConfig{Test: c.test})
+		s, ok, warnings, err := FromSpec(&container.HealthConfig{Test: c.test}, nil)
 		if ok != (c.argv != nil) || !reflect.DeepEqual(s.Argv, c.argv) {
 			t.Errorf("%q: argv %q, ok %v", c.test, s.Argv, ok)
 		}
@@ -51,10 +51,10 @@ func TestFromConfigTest(t *testing.T) {
 		}
 		checkField(t, err, c.field, "")
 	}
-	if _, ok, warnings, err := FromConfig(nil); ok || warnings != nil || err != nil {
+	if _, ok, warnings, err := FromSpec(nil, nil); ok || warnings != nil || err != nil {
 		t.Errorf("nil: %v %q %v", ok, warnings, err)
 	}
-	if _, ok, warnings, _ := FromConfig(&container.HealthConfig{Interval: sec}); ok || len(warnings) != 1 {
+	if _, ok, warnings, _ := FromSpec(&container.HealthConfig{Interval: sec}, nil); ok || len(warnings) != 1 {
 		t.Errorf("settings without a Test: %v %q", ok, warnings)
 	}
 }
@@ -106,14 +106,14 @@ func TestFromConfigNumbers(t *testing.T) {
 			if c.field == "" {
 				c.want.Argv = []string{"x"}
 			}
-			got, _, _, err := FromConfig(&c.hc)
+			got, _, _, err := FromSpec(&c.hc, nil)
 			checkField(t, err, c.field, c.text)
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 			// Numbers are checked whether or not there is a probe.
 			c.hc.Test = []string{"NONE"}
-			_, _, _, err = FromConfig(&c.hc)
+			_, _, _, err = FromSpec(&c.hc, nil)
 			checkField(t, err, c.field, c.text)
 		})
 	}
@@ -124,7 +124,7 @@ func docker(interval, timeout time.Duration, retries int, startPeriod, startInte
 	return Settings{Interval: interval, Timeout: timeout, Retries: retries, StartPeriod: startPeriod, StartInterval: startInterval}
 }
 
-func FuzzFromConfig(f *testing.F) {
+func FuzzFromHealthcheck(f *testing.F) {
 	for _, s := range []string{
 		`{}`, `{"Test":["NONE"]}`, `{"Test":["CMD","x"],"Interval":500000}`, `{"Test":["FOO","x"]}`,
 		`{"Test":["CMD-SHELL","curl || exit 1"],"Interval":10000000000,"Timeout":2000000000,"Retries":3,"StartPeriod":30000000000}`,
@@ -138,7 +138,7 @@ func FuzzFromConfig(f *testing.F) {
 		if json.Unmarshal([]byte(text), &hc) != nil {
 			return
 		}
-		s, ok, warnings, err := FromConfig(hc)
+		s, ok, warnings, err := FromSpec(hc, nil)
 		switch {
 		case err != nil:
 			if ok || !errdefs.IsInvalidArgument(err) {
@@ -149,12 +149,12 @@ func FuzzFromConfig(f *testing.F) {
 					t.Fatalf("error is not ASCII: %q", err)
 				}
 			}
-			if applied := TightenPublished(hc); applied != "" {
+			if applied := tightened(hc); applied != "" {
 				t.Fatalf("an invalid healthcheck was given %s", applied)
 			}
 			return
 		case !ok:
-			if !reflect.DeepEqual(s, Settings{}) || TightenPublished(hc) != "" {
+			if !reflect.DeepEqual(s, Settings{}) || tightened(hc) != "" {
 				t.Fatalf("no probe, but %+v", s)
 			}
 			return
@@ -165,11 +165,11 @@ func FuzzFromConfig(f *testing.F) {
 		if WorstCase(s, 10*sec) < Sustained(s) {
 			t.Fatalf("worst case %v, sustained %v", WorstCase(s, 10*sec), Sustained(s))
 		}
-		TightenPublished(hc)
-		if again := TightenPublished(hc); again != "" {
+		tightened(hc)
+		if again := tightened(hc); again != "" {
 			t.Fatalf("applied twice: %s", again)
 		}
-		s, ok, _, err = FromConfig(hc)
+		s, ok, _, err = FromSpec(hc, nil)
 		if !ok || err != nil {
 			t.Fatalf("the tighter defaults made it invalid: %v", err)
 		}
