@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"satld/platform/command"
 )
@@ -28,8 +31,14 @@ type bsdLink struct {
 	name, unit, descr, ether, jail string
 	groups, members                []string
 	inet                           []netip.Prefix
-	up                             bool
+	up, deaf                       bool // deaf: up, and never running
 	mtu                            int
+
+	tunnel string                // what ifconfig prints of a vxlan
+	frames map[string]netip.Addr // of a vxlan
+	off    map[string][]string   // of a bridge's members: what is not set, or is besides
+	addrs  map[string]port       // of a bridge
+	arp    map[netip.Addr]string // published on a bridge
 }
 
 type bsdJail struct {
@@ -54,13 +63,16 @@ func (b *bsd) run(ctx context.Context, c command.Command) (string, error) {
 		return "", err
 	}
 	args := c.Argv
-	reads := slices.Contains([]string{"sysctl", "netstat"}, args[0]) || len(args) == 2
+	reads := slices.Contains([]string{"sysctl", "netstat"}, args[0]) || len(args) == 2 || args[1] == "-an" || args[len(args)-1] == "addr"
 	if b.cut > 0 && len(b.calls) >= b.cut {
 		return "", errKilled
 	}
-	out, said := b.do(args)
+	out, said := b.do(args, c.Stdin)
 	if !reads {
 		b.calls = append(b.calls, c.String())
+		for line := range strings.Lines(c.Stdin) {
+			b.calls[len(b.calls)-1] += "\n\t" + strings.TrimSpace(line)
+		}
 		if b.cut > 0 && len(b.calls) >= b.cut {
 			return "", errKilled // done, and nobody is there to hear of it
 		}
@@ -80,9 +92,14 @@ func (b *bsd) link(jail, name string) *bsdLink {
 	return nil
 }
 
-func (b *bsd) do(args []string) (out, said string) {
+func (b *bsd) do(args []string, stdin string) (out, said string) {
 	switch tool, args := args[0], args[1:]; tool {
+	case "arp":
+		return b.proxies(args, stdin)
 	case "sysctl":
+		if rest, ok := strings.CutPrefix(args[1], "net.link.vxlan."); ok {
+			return b.table(rest)
+		}
 		if args[1] == "net.inet.ip.forwarding" {
 			return map[bool]string{true: "1\n", false: "0\n"}[b.forwarding], ""
 		}
@@ -134,7 +151,12 @@ func (b *bsd) tool(tool, jail string, args []string) (out, said string) {
 		j.lo0 = true
 		return "", ""
 	case len(args) > 1 && args[1] == "create":
-		return b.create(args[0])
+		return b.create(args[0], args[2:]...)
+	case len(args) == 2 && args[1] == "addr":
+		for mac, p := range b.link("", args[0]).addrs {
+			out += fmt.Sprintf("%s Vlan1 %s 0 flags=1<%s>\n", mac, p.name, map[bool]string{true: "STATIC"}[p.static])
+		}
+		return out, ""
 	}
 	l := b.link(jail, args[0])
 	if l == nil {
@@ -150,13 +172,26 @@ func (b *bsd) tool(tool, jail string, args []string) (out, said string) {
 		}
 		used := 2
 		switch args[0] {
-		case "up":
-			l.up, used = true, 1
+		case "up", "down":
+			l.up, used = args[0] == "up", 1
+		case "vxlanflushall":
+			l.frames, used = map[string]netip.Addr{}, 1
+		case "private", "-learn", "-discover":
+			l.off[arg] = append(l.off[arg], args[0])
+		case "deladdr":
+			if _, ok := l.addrs[arg]; !ok {
+				return "", "ifconfig: BRDGDADDR " + arg + ": No such file or directory"
+			}
+			delete(l.addrs, arg)
+		case "static":
+			l.addrs[args[2]], used = port{arg, true}, 3
 		case "destroy":
 			used = 1
 			b.links = slices.DeleteFunc(b.links, func(o *bsdLink) bool { return o.unit == l.unit })
 			for _, o := range b.links {
 				o.members = slices.DeleteFunc(o.members, func(m string) bool { return m == l.name })
+				delete(o.off, l.name)
+				maps.DeleteFunc(o.addrs, func(_ string, p port) bool { return p.name == l.name })
 			}
 		case "name":
 			if b.link(jail, arg) != nil {
@@ -189,13 +224,19 @@ func (b *bsd) tool(tool, jail string, args []string) (out, said string) {
 	return "", said
 }
 
-func (b *bsd) create(unit string) (out, said string) {
+func (b *bsd) create(unit string, with ...string) (out, said string) {
 	if slices.ContainsFunc(b.links, func(l *bsdLink) bool { return l.unit == unit }) {
 		return "", "ifconfig: interface " + unit + " already exists"
 	}
 	if strings.HasPrefix(unit, "bridge") {
-		b.links = append(b.links, &bsdLink{name: unit, unit: unit, mtu: 1500})
+		b.links = append(b.links, &bsdLink{name: unit, unit: unit, mtu: 1500, off: map[string][]string{}, addrs: map[string]port{}, arp: map[netip.Addr]string{}})
 		return "", ""
+	}
+	if strings.HasPrefix(unit, "vxlan") {
+		at := func(word string) string { return with[slices.Index(with, word)+1] }
+		b.links = append(b.links, &bsdLink{name: unit, unit: unit, mtu: 1450, frames: map[string]netip.Addr{},
+			tunnel: fmt.Sprintf("vxlan vni %s local %s:%s remote %s:%s", at("vxlanid"), at("vxlanlocal"), at("vxlanlocalport"), at("vxlanremote"), at("vxlanremoteport"))})
+		return unit + "\n", ""
 	}
 	for _, end := range []string{"a", "b"} {
 		b.links = append(b.links, &bsdLink{name: unit + end, unit: unit, mtu: 1500})
@@ -223,6 +264,9 @@ func (b *bsd) show(l *bsdLink) string {
 	if l.name == "lo0" {
 		flags = "LOOPBACK"
 	}
+	if l.up && !l.deaf {
+		flags = "RUNNING," + flags
+	}
 	if l.up {
 		flags = "UP," + flags
 	}
@@ -230,11 +274,28 @@ func (b *bsd) show(l *bsdLink) string {
 	if l.descr != "" {
 		out += "\tdescription: " + l.descr + "\n"
 	}
+	if l.ether != "" {
+		out += "\tether " + l.ether + "\n"
+	}
+	if l.tunnel != "" {
+		out += "\t" + l.tunnel + "\n"
+	}
 	for _, p := range l.inet {
 		out += fmt.Sprintf("\tinet %s netmask 0x%08x\n", p.Addr(), ^uint32(0)<<(32-p.Bits()))
 	}
 	for _, m := range l.members {
-		out += "\tmember: " + m + " flags=143<LEARNING>\n"
+		flags := "LEARNING,DISCOVER,AUTOEDGE"
+		for _, o := range l.off[m] {
+			switch o {
+			case "private":
+				flags += ",PRIVATE"
+			case "-learn":
+				flags = strings.Replace(flags, "LEARNING,", "", 1)
+			case "-discover":
+				flags = strings.Replace(flags, "DISCOVER,", "", 1)
+			}
+		}
+		out += "\tmember: " + m + " flags=143<" + flags + ">\n"
 	}
 	return out + "\tgroups: " + strings.Join(append([]string{"x"}, l.groups...), " ") + "\n"
 }
@@ -257,4 +318,80 @@ func (b *bsd) foreign() (out string) {
 		}
 	}
 	return out
+}
+
+// frame is what the kernel does with a forwarding entry.
+func (b *bsd) frame(tunnel string, f frame) error {
+	if b.cut > 0 && len(b.calls) >= b.cut {
+		return errKilled
+	}
+	l := b.link("", tunnel)
+	if l == nil {
+		return unix.ENXIO
+	}
+	if l.frames[f.mac] = f.to; !f.to.IsValid() {
+		delete(l.frames, f.mac)
+	}
+	b.calls = append(b.calls, strings.TrimSpace(fmt.Sprintf("SIOCSDRVSPEC %s %s %s", tunnel, f.mac, map[bool]string{true: f.to.String(), false: "none"}[f.to.IsValid()])))
+	if b.cut > 0 && len(b.calls) >= b.cut {
+		return errKilled
+	}
+	return nil
+}
+
+// table is net.link.vxlan.UNIT.ftable. The kernel prints what fits in a page.
+func (b *bsd) table(oid string) (out, said string) {
+	unit, what, _ := strings.Cut(oid, ".ftable.")
+	for _, l := range b.links {
+		switch {
+		case l.unit != "vxlan"+unit:
+		case what == "count":
+			return fmt.Sprintf("%d\n", len(l.frames)), ""
+		default:
+			out = "\n"
+			for mac, to := range l.frames {
+				out += fmt.Sprintf("S 0x02 %s %15s 00001213\n", strings.ToUpper(mac), to)
+			}
+			return out[:min(len(out), 4095)], ""
+		}
+	}
+	return "", "sysctl: unknown oid 'net.link.vxlan." + oid + "'"
+}
+
+// proxies is arp(8): -an -i BRIDGE, -d ADDR, -f FILE.
+func (b *bsd) proxies(args []string, stdin string) (out, said string) {
+	of := func(addr string) *bsdLink {
+		for _, l := range b.links {
+			for _, p := range l.inet {
+				if p.Contains(netip.MustParseAddr(addr)) {
+					return l
+				}
+			}
+		}
+		return nil
+	}
+	switch args[0] {
+	case "-an":
+		l := b.link("", args[2])
+		for addr, mac := range l.arp {
+			out += fmt.Sprintf("? (%s) at %s on %s permanent published [bridge]\n", addr, mac, l.name)
+		}
+		return out + fmt.Sprintf("? (%s) at %s on %s permanent [bridge]\n? (%s) at (incomplete) on %[3]s expired [bridge]\n", l.inet[0].Addr(), l.ether, l.name, l.inet[0].Addr().Next()), ""
+	case "-d":
+		l := of(args[1])
+		if l == nil {
+			return "", "arp: delete: cannot locate " + args[1]
+		}
+		delete(l.arp, netip.MustParseAddr(args[1]))
+		return args[1] + " deleted\n", ""
+	}
+	for line := range strings.Lines(stdin) {
+		f := strings.Fields(line)
+		l := of(f[0])
+		if l == nil || len(f) != 3 || f[2] != "pub" {
+			return "", "arp: cannot intuit interface index and type for " + f[0]
+		}
+		l.arp[netip.MustParseAddr(f[0])] = f[1]
+	}
+	return "", ""
 }

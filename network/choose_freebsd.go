@@ -6,5 +6,5 @@ import "satld/platform/command"
 
 // newLinks makes the links of the system.
 func newLinks(m mark, _ string, j journal) (links, error) {
-	return newIfconfigLinks(m, j, command.Run), nil
+	return newIfconfigLinks(m, j, command.Run, setFrame), nil
 }

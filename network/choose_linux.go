@@ -10,7 +10,7 @@ import (
 // newLinks makes the links of the system whose tools are driven.
 func newLinks(m mark, netnsDir string, j journal) (links, error) {
 	if platform.OS == "freebsd" {
-		return newIfconfigLinks(m, j, command.Run), nil
+		return newIfconfigLinks(m, j, command.Run, setFrame), nil
 	}
 	return newNetlinkLinks(m, netnsDir)
 }

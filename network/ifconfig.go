@@ -17,10 +17,14 @@ type ifInfo struct {
 	Name        string
 	Description string
 	Up          bool
+	Running     bool
 	Loopback    bool
 	MTU         int
+	Ether       string
 	Inet        []netip.Prefix
-	Members     []string // of a bridge
+	Members     []string            // of a bridge
+	Ports       map[string][]string // what is set on each of them: LEARNING, PRIVATE
+	VXLAN       string              // of a tunnel: its number and both ends, as printed
 	Groups      []string
 }
 
@@ -51,6 +55,14 @@ func parseIfconfig(text string) []ifInfo {
 			}
 		case len(fields) > 1 && fields[0] == "member:":
 			this.Members = append(this.Members, fields[1])
+			if this.Ports == nil {
+				this.Ports = make(map[string][]string)
+			}
+			this.Ports[fields[1]] = flagsIn(line)
+		case len(fields) > 1 && fields[0] == "ether":
+			this.Ether = fields[1]
+		case len(fields) > 1 && fields[0] == "vxlan":
+			this.VXLAN = strings.Join(fields, " ")
 		case len(fields) > 1 && fields[0] == "groups:":
 			this.Groups = fields[1:]
 		}
@@ -66,15 +78,21 @@ func parseHead(line string) (ifInfo, bool) {
 	if !ok {
 		return ifInfo{}, false
 	}
-	_, rest, _ = strings.Cut(rest, "<")
-	flags, rest, _ := strings.Cut(rest, ">")
-	set := strings.Split(flags, ",")
-	i := ifInfo{Name: name, Up: slices.Contains(set, "UP"), Loopback: slices.Contains(set, "LOOPBACK")}
+	set := flagsIn(rest)
+	_, rest, _ = strings.Cut(rest, ">")
+	i := ifInfo{Name: name, Up: slices.Contains(set, "UP"), Running: slices.Contains(set, "RUNNING"), Loopback: slices.Contains(set, "LOOPBACK")}
 	fields := strings.Fields(rest)
 	if at := slices.Index(fields, "mtu"); at >= 0 && at+1 < len(fields) {
 		i.MTU, _ = strconv.Atoi(fields[at+1])
 	}
 	return i, true
+}
+
+// flagsIn are the names in the angle brackets of a line: flags=3<UP,BROADCAST>.
+func flagsIn(line string) []string {
+	_, rest, _ := strings.Cut(line, "<")
+	names, _, _ := strings.Cut(rest, ">")
+	return strings.Split(names, ",")
 }
 
 // parseInet reads an address and a netmask as ifconfig prints it, 0xffffff00.
@@ -168,6 +186,22 @@ func (m mark) markArgs(from, kind, id, name string) []string {
 	return []string{"ifconfig", from, "description", m.label(kind, id), "group", m.group(), "name", name}
 }
 
+// bridgeCommands set right what of a bridge is not; nothing is known of one that
+// was just made. An address that is there is not set again: ifconfig takes it
+// away first, and routes and neighbours with it.
+//
+// An overlay's has the hardware address that the other nodes know it by, and
+// the MTU that its frames have left.
+func bridgeCommands(n Network, is ifInfo) (out [][]string) {
+	if mac := macOf(n.Gateway); n.VNI != 0 && (is.Ether != mac || is.MTU != n.mtu()) {
+		out = append(out, []string{"ifconfig", n.Bridge, "ether", mac, "mtu", strconv.Itoa(n.mtu())})
+	}
+	if addr := netip.PrefixFrom(n.Gateway, n.Subnet.Bits()); !slices.Contains(is.Inet, addr) || !is.Up {
+		out = append(out, []string{"ifconfig", n.Bridge, "inet", addr.String(), "up"})
+	}
+	return out
+}
+
 // pair is a container's link: the outer end stays on the host and in the
 // bridge, the inner one goes into the jail.
 type pair struct {
@@ -206,17 +240,25 @@ func (p pair) hostCommands(all []ifInfo) ([][]string, error) {
 		}
 		out = append(out, set)
 	}
-	out = append(out, p.joinCommands(member, outer.Up)...)
+	out = append(out, p.joinCommands(bridge, outer.Up)...)
 	if here {
 		out = append(out, []string{"ifconfig", p.inner, "vnet", p.jail})
 	}
 	return out, nil
 }
 
-// joinCommands put the outer end on its bridge and bring it up, as far as it is not.
-func (p pair) joinCommands(member, up bool) (out [][]string) {
-	if !member {
-		out = append(out, []string{"ifconfig", p.Bridge, "addm", p.outer})
+// joinCommands put the outer end on its bridge and bring it up, as far as it is
+// not. Private ports of a bridge do not reach each other.
+func (p pair) joinCommands(bridge ifInfo, up bool) (out [][]string) {
+	var set []string
+	if !slices.Contains(bridge.Members, p.outer) {
+		set = append(set, "addm", p.outer)
+	}
+	if p.Isolated && !slices.Contains(bridge.Ports[p.outer], "PRIVATE") {
+		set = append(set, "private", p.outer)
+	}
+	if len(set) > 0 {
+		out = append(out, append([]string{"ifconfig", p.Bridge}, set...))
 	}
 	if !up {
 		out = append(out, []string{"ifconfig", p.outer, "up"})

@@ -26,10 +26,13 @@ type ifconfigLinks struct {
 	journal journal
 	run     command.Runner
 	oldTool atomic.Bool // ifconfig and route have no -j: before FreeBSD 14.0
+
+	setFrame framer
+	frames   map[string]map[string]netip.Addr // see framesOf; only tunnel, of which one runs at a time, has it
 }
 
-func newIfconfigLinks(m mark, j journal, run command.Runner) *ifconfigLinks {
-	return &ifconfigLinks{mark: m, journal: j, run: run}
+func newIfconfigLinks(m mark, j journal, run command.Runner, set framer) *ifconfigLinks {
+	return &ifconfigLinks{mark: m, journal: j, run: run, setFrame: set, frames: make(map[string]map[string]netip.Addr)}
 }
 
 func (l *ifconfigLinks) close() error { return nil }
@@ -113,56 +116,61 @@ func (l *ifconfigLinks) owned(ctx context.Context) ([]ownedLink, error) {
 func missing(err error) bool { return command.Says(err, "does not exist") }
 
 func (l *ifconfigLinks) exists(ctx context.Context, name string) (exists, ours bool, err error) {
+	i, there, err := l.look(ctx, name)
+	return there, there && l.mark.owns(i), err
+}
+
+func (l *ifconfigLinks) look(ctx context.Context, name string) (i ifInfo, there bool, err error) {
 	out, err := l.run(ctx, command.Of("ifconfig", name))
 	if missing(err) {
-		return false, false, nil
+		return ifInfo{}, false, nil
 	}
 	if err != nil {
-		return false, false, fmt.Errorf("look for interface %s: %w", name, err)
+		return ifInfo{}, false, fmt.Errorf("look for interface %s: %w", name, err)
 	}
-	i, ok := find(parseIfconfig(out), name)
-	if !ok {
-		return false, false, fmt.Errorf("look for interface %s: ifconfig printed %q", name, out)
+	i, there = find(parseIfconfig(out), name)
+	if !there {
+		return ifInfo{}, false, fmt.Errorf("look for interface %s: ifconfig printed %q", name, out)
 	}
-	return true, l.mark.owns(i), nil
+	return i, true, nil
 }
 
 func (l *ifconfigLinks) ensureBridge(ctx context.Context, n Network) error {
 	if err := l.recover(ctx, n.ID); err != nil {
 		return err
 	}
-	exists, ours, err := l.exists(ctx, n.Bridge)
+	bridge, there, err := l.look(ctx, n.Bridge)
 	switch {
 	case err != nil:
 		return err
-	case exists && !ours:
+	case there && !l.mark.owns(bridge):
 		return fmt.Errorf("interface %s is there and is not ours: %w", n.Bridge, errdefs.ErrConflict)
-	case !exists:
-		err := l.make(ctx, "bridge", unfinished{For: n.ID, As: n.Bridge}, func(made string) [][]string {
+	case !there:
+		err := l.make(ctx, []string{"bridge"}, unfinished{For: n.ID, As: n.Bridge}, func(made string, _ int) [][]string {
 			return [][]string{l.mark.markArgs(made, "n", n.ID, n.Bridge)}
 		})
 		if err != nil {
 			return err
 		}
 	}
-	_, err = l.run(ctx, command.Of("ifconfig", n.Bridge, "inet", fmt.Sprintf("%s/%d", n.Gateway, n.Subnet.Bits()), "up"))
-	return err
+	return l.runAll(ctx, bridgeCommands(n, bridge))
 }
 
 // makeAttempts is how many numbers are tried: each is taken with a chance of
 // one in some thousands.
 const makeAttempts = 8
 
-// make makes an interface of a kind under a number of ours and then runs what
-// marks and names it. Whatever fails, nothing is left that the journal does not
-// know.
-func (l *ifconfigLinks) make(ctx context.Context, kind string, u unfinished, finish func(made string) [][]string) error {
+// make makes an interface of a kind, with what else it is created with, under a
+// number of ours and then runs what marks and names it. Whatever fails, nothing
+// is left that the journal does not know.
+func (l *ifconfigLinks) make(ctx context.Context, kind []string, u unfinished, finish func(made string, unit int) [][]string) error {
 	for attempt := range makeAttempts {
-		name := fmt.Sprintf("%s%d", kind, l.mark.unit(u, attempt))
+		unit := l.mark.unit(u, attempt)
+		name := fmt.Sprintf("%s%d", kind[0], unit)
 		if err := l.journal.begin(name, u); err != nil {
 			return err
 		}
-		_, err := l.run(ctx, command.Of("ifconfig", name, "create"))
+		_, err := l.run(ctx, command.Of(append([]string{"ifconfig", name, "create"}, kind[1:]...)...))
 		if command.Says(err, "already exists") || command.Says(err, "File exists") { // somebody else's
 			if err := l.journal.end(name); err != nil {
 				return err
@@ -170,7 +178,7 @@ func (l *ifconfigLinks) make(ctx context.Context, kind string, u unfinished, fin
 			continue
 		}
 		if err == nil {
-			err = l.runAll(ctx, finish(name))
+			err = l.runAll(ctx, finish(name, unit))
 		}
 		if err == nil {
 			return l.journal.end(name)
@@ -230,13 +238,4 @@ func (l *ifconfigLinks) deleteLink(ctx context.Context, name string) error {
 		return err
 	}
 	return l.destroy(ctx, name)
-}
-
-// tunnel implements links. Networks over several FreeBSD nodes are not written
-// yet: one without peers is complete without.
-func (l *ifconfigLinks) tunnel(_ context.Context, _ Network, _ netip.Addr, peers []Peer) error {
-	if len(peers) == 0 {
-		return nil
-	}
-	return fmt.Errorf("tasks on other nodes cannot be reached through it: overlay networks between nodes are not supported on FreeBSD yet: %w", errdefs.ErrNotImplemented)
 }

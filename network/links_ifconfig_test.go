@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // directory outlives a daemon. The mark is the same each time.
 func bsdHost(t testing.TB, b *bsd, dir string) (*Manager, error) {
 	t.Helper()
-	return Open(t.Context(), Config{StateDir: dir, mark: "01234567", tools: b.run})
+	return Open(t.Context(), Config{StateDir: dir, mark: "01234567", tools: b.run, frames: b.frame})
 }
 
 func mustBSD(t testing.TB, b *bsd, dir string) *Manager {

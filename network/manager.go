@@ -44,8 +44,9 @@ type Config struct {
 	netnsDir string // "" is defaultNetnsDir; tests have their own
 	links    links  // nil is the system's own
 	mark     mark   // "" is that of the state directory
-	// tools, when set, are driven as FreeBSD's.
-	tools command.Runner
+	// tools, when set, are driven as FreeBSD's, and so is frames.
+	tools  command.Runner
+	frames framer
 }
 
 // defaultNetnsDir is where ip-netns(8) looks for names.
@@ -96,7 +97,7 @@ func Open(ctx context.Context, cfg Config) (*Manager, error) {
 		m.log = slog.Default()
 	}
 	if cfg.tools != nil {
-		m.links = newIfconfigLinks(m.mark, m, cfg.tools)
+		m.links = newIfconfigLinks(m.mark, m, cfg.tools, cfg.frames)
 	}
 	if m.links == nil {
 		if m.links, err = newLinks(m.mark, cfg.netnsDir, m); err != nil {

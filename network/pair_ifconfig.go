@@ -42,7 +42,7 @@ func (l *ifconfigLinks) connect(ctx context.Context, p pair) error {
 	case exists && !ours:
 		return fmt.Errorf("interface %s is there and is not ours: %w", p.outer, errdefs.ErrConflict)
 	case !exists:
-		err := l.make(ctx, "epair", unfinished{For: p.jail, As: p.outer}, func(made string) [][]string {
+		err := l.make(ctx, []string{"epair"}, unfinished{For: p.jail, As: p.outer}, func(made string, _ int) [][]string {
 			return [][]string{
 				l.mark.markArgs(made+"a", "c", p.jail, p.outer),
 				l.mark.markArgs(made+"b", "c", p.jail, p.inner),

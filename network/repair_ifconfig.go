@@ -64,7 +64,7 @@ func (l *ifconfigLinks) join(ctx context.Context, jail string, wires []wire) err
 		if !bridged {
 			return fmt.Errorf("find bridge %s: it is not there", p.Bridge)
 		}
-		if err := l.runAll(ctx, p.joinCommands(slices.Contains(bridge.Members, p.outer), outer.Up)); err != nil {
+		if err := l.runAll(ctx, p.joinCommands(bridge, outer.Up)); err != nil {
 			return err
 		}
 	}
