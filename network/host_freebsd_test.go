@@ -31,7 +31,7 @@ func freebsd(t *testing.T, dir string) *Manager {
 		c.Bound = time.Minute // a guest may be emulated, on a busy machine
 		return command.Run(ctx, c)
 	}
-	m, err := Open(t.Context(), Config{StateDir: dir, Name: "nth0", Pool: netip.MustParsePrefix("10.66.0.0/16"), tools: slow})
+	m, err := Open(t.Context(), Config{StateDir: dir, Name: "nth0", Pool: netip.MustParsePrefix("10.66.0.0/16"), tools: slow, frames: setFrame})
 	jailtest.Must(t, err)
 	return m
 }
