@@ -231,11 +231,18 @@ func tasksOf(s redirect.Subnet) []string {
 // natText is the whole of the anchor satl/nat: the way out, and the way back of
 // a task that reaches a neighbour, or itself, through a published port: without
 // a change of the source the answer would go to it directly, from an address
-// that it never called.
+// that it never called. Of an overlay the member may be on another node, which
+// would answer whoever asked through its own uplink: there all that was
+// redirected has this node's address in it. Into an internal network nothing is
+// redirected but what comes from it.
 func natText(r redirect.Rules, at place) string {
 	var b strings.Builder
 	for _, s := range r.Normalise().Subnets {
-		fmt.Fprintf(&b, "nat on %s inet from %s to %s tagged %s -> %s\n", s.Bridge, s.Prefix, s.Prefix, tag, s.Gateway())
+		from := s.Prefix.String()
+		if s.Overlay && !s.Internal {
+			from = "any"
+		}
+		fmt.Fprintf(&b, "nat on %s inet from %s to %s tagged %s -> %s\n", s.Bridge, from, s.Prefix, tag, s.Gateway())
 		if s.Internal {
 			continue
 		}

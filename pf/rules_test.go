@@ -29,8 +29,11 @@ var (
 	front    = redirect.Subnet{Bridge: "satl0", Prefix: netip.MustParsePrefix("10.88.0.0/20")}
 	back     = redirect.Subnet{Bridge: "sb0123456789", Prefix: netip.MustParsePrefix("10.88.16.0/20")}
 	internal = redirect.Subnet{Bridge: "sb9876543210", Prefix: netip.MustParsePrefix("10.88.32.0/20"), Internal: true}
-	here     = place{group: "satl01234567g", uplinks: []string{"vtnet0"}}
-	wide     = place{group: "satl01234567g", uplinks: []string{"ice0", "vtnet0.7"}, local: true}
+	// Networks that are on other nodes too; the first address is another's.
+	across = redirect.Subnet{Bridge: "sbaaaaaaaaaa", Prefix: netip.MustParsePrefix("10.0.1.0/24"), Own: netip.MustParseAddr("10.0.1.7"), Overlay: true}
+	closed = redirect.Subnet{Bridge: "sbbbbbbbbbbb", Prefix: netip.MustParsePrefix("10.0.2.0/24"), Own: netip.MustParseAddr("10.0.2.7"), Overlay: true, Internal: true}
+	here   = place{group: "satl01234567g", uplinks: []string{"vtnet0"}}
+	wide   = place{group: "satl01234567g", uplinks: []string{"ice0", "vtnet0.7"}, local: true}
 )
 
 func web(members ...string) redirect.Pool {
@@ -54,6 +57,7 @@ func TestGolden(t *testing.T) {
 		"nothing":  {redirect.Rules{}, here},
 		"one":      {redirect.Rules{Subnets: []redirect.Subnet{front}, Pools: pools[:1]}, here},
 		"pools":    {redirect.Rules{Subnets: []redirect.Subnet{front, back, internal}, Pools: pools}, here},
+		"overlay":  {redirect.Rules{Subnets: []redirect.Subnet{front, across, closed}, Pools: []redirect.Pool{web("10.0.1.20:80", "10.0.1.21:80")}}, here},
 		"local":    {redirect.Rules{Subnets: []redirect.Subnet{front}, Pools: pools[:1]}, wide},
 		"stranded": {redirect.Rules{Subnets: []redirect.Subnet{front, internal}}, place{group: "satl01234567g"}},
 	} {
@@ -87,7 +91,7 @@ var someRules = rapid.Custom(func(t *rapid.T) redirect.Rules {
 			Target:    80,
 		}
 	})
-	subnets := rapid.SampledFrom([][]redirect.Subnet{nil, {front}, {front, back}, {front, back, internal}}).Draw(t, "subnets")
+	subnets := rapid.SampledFrom([][]redirect.Subnet{nil, {front}, {front, back}, {front, back, internal}, {front, across, closed}}).Draw(t, "subnets")
 	return redirect.Rules{Pools: rapid.SliceOfN(pool, 0, 6).Draw(t, "pools"), Subnets: subnets}.Normalise()
 })
 

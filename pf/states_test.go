@@ -61,6 +61,50 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// Members on other nodes are cut as those here are, both halves, of which the
+// second has this node's address in the overlay for the client's. What tasks of
+// two nodes say to each other, which pf sees where the bridges' ports are
+// filtered, and what another node redirected to a task here, stays.
+func TestRemoteStates(t *testing.T) {
+	const listing = `all udp 10.0.1.20:5300 (192.0.2.1:5300) <- 198.51.100.7:4000       MULTIPLE:MULTIPLE
+   id: 01 creatorid: 1
+all udp 10.0.1.7:60000 (198.51.100.7:4000) -> 10.0.1.20:5300       MULTIPLE:MULTIPLE
+   id: 02 creatorid: 1
+all tcp 10.0.1.20:80 (192.0.2.1:8080) <- 198.51.100.7:4001       ESTABLISHED:ESTABLISHED
+   id: 03 creatorid: 1
+all tcp 10.0.1.7:60001 (198.51.100.7:4001) -> 10.0.1.20:80       ESTABLISHED:ESTABLISHED
+   id: 04 creatorid: 1
+all udp 10.0.1.20:5300 <- 10.0.1.30:5000       SINGLE:MULTIPLE
+   id: 05 creatorid: 1
+all udp 10.0.1.30:5000 -> 10.0.1.20:5300       MULTIPLE:SINGLE
+   id: 06 creatorid: 1
+all udp 10.0.1.30:5300 <- 10.0.1.8:6000       SINGLE:MULTIPLE
+   id: 07 creatorid: 1
+all udp 10.0.1.8:6000 -> 10.0.1.30:5300       MULTIPLE:SINGLE
+   id: 08 creatorid: 1
+all udp 192.0.2.1:30000 -> 192.0.2.2:4789       MULTIPLE:SINGLE
+   id: 09 creatorid: 1
+all udp 10.0.1.7:60002 -> 10.0.1.20:5300       MULTIPLE:SINGLE
+   id: 10 creatorid: 1
+`
+	h := hostView{subnets: []redirect.Subnet{front, across},
+		local: []netip.Addr{netip.MustParseAddr("192.0.2.1"), front.Gateway(), across.Gateway()}}
+	gone := ports("10.0.1.20:80")[0]
+	for i, c := range []struct {
+		flow redirect.Flow
+		want string
+	}{
+		{redirect.Flow{Proto: "udp", Published: 5300, Keep: ports("10.0.1.20:5300")}, ""},
+		{redirect.Flow{Proto: "udp", Published: 5300, Keep: ports("10.0.1.21:5300")}, "01 02"},
+		{redirect.Flow{Proto: "tcp", Published: 8080}, ""},
+		{redirect.Flow{Proto: "tcp", Published: 8080, Backend: gone, All: true}, "03 04"},
+	} {
+		if got := strings.Join(kills(parseStates(listing), []redirect.Flow{c.flow}, h), " "); got != c.want {
+			t.Errorf("row %d: %s, want %s", i, got, c.want)
+		}
+	}
+}
+
 func FuzzParseStates(f *testing.F) {
 	f.Add("all udp 10.89.0.2:5300 (10.89.0.1:5300) <- 10.89.0.4:4445 A:B\n   id: 1 creatorid: 2\n")
 	f.Add("all udp a b <- c\n <-\n")
