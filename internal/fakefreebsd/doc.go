@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package fakefreebsd is a FreeBSD host to drive the FreeBSD code path with on
-// Linux: stand-ins for ocijail, pfctl, ifconfig, route, netstat, jls, jail,
+// Linux: stand-ins for ocijail, pfctl, ifconfig, route, netstat, arp, jls, jail,
 // jexec, ps, zfs, mount, umount, devfs, sysctl, kldstat, kldload and rctl, which
 // behave as facts/freebsd.md and the manual pages say, and which fail on demand.
 // For tests only.
@@ -21,8 +21,8 @@
 // How a jail is reached. By default interfaces exist in memory only, and what a
 // jail runs shares the network of the test. After RealNetwork, ifconfig and
 // route also do what they are told in the network namespace in which they run:
-// a bridge is a bridge, an epair is a veth, a VNET jail has a namespace of its
-// own. A daemon in a namespace of the test's making then reaches its tasks at
+// a bridge is a bridge, an epair is a veth, a vxlan is a vxlan that this kernel's
+// forwarding entries are set on, a VNET jail has a namespace of its own. A daemon in a namespace of the test's making then reaches its tasks at
 // their addresses, on any port, as on FreeBSD. Do not ask for it in the
 // machine's own namespace.
 //

@@ -194,7 +194,7 @@ func (f *Fake) Leftovers() (left []string) {
 		}
 	}
 	for _, l := range w.Links {
-		if l.Kind == "bridge" || l.Kind == "epair" {
+		if l.Kind == "bridge" || l.Kind == "epair" || l.Kind == "vxlan" {
 			left = append(left, "interface "+l.Name)
 		}
 	}

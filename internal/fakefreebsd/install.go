@@ -27,7 +27,7 @@ type Fake struct {
 
 // tools are the names that Bin has.
 var tools = []string{
-	"ocijail", "jls", "jail", "jexec", "ps", "ifconfig", "route", "netstat", "pfctl", "zfs", "mount", "umount", "devfs",
+	"ocijail", "jls", "jail", "jexec", "ps", "ifconfig", "route", "netstat", "arp", "pfctl", "zfs", "mount", "umount", "devfs",
 	"sysctl", "kldstat", "kldload", "rctl",
 }
 

@@ -158,6 +158,8 @@ func (i iface) create(kind string, rest []string) int {
 		}
 		i.printf("%s\n", a.Name)
 		return 0
+	case "vxlan":
+		return i.createVXLAN(unit, mac(), rest)
 	}
 	return i.fail(1, "SIOCIFCREATE2 (%s): Invalid argument", kind)
 }
@@ -189,7 +191,8 @@ func (i iface) add(l *world.Link) *world.Link {
 // arguments that each command takes; alias and its like stand alone.
 var linkCommands = map[string]int{
 	"name": 1, "description": 1, "descr": 1, "group": 1, "-group": 1, "up": 0, "down": 0, "inet": 1, "ether": 1, "link": 1, "lladdr": 1,
-	"mtu": 1, "addm": 1, "deletem": 1, "vnet": 1, "-vnet": 1, "destroy": 0, "-description": 0, "alias": 0, "private": 1, "-private": 1,
+	"mtu": 1, "addm": 1, "deletem": 1, "vnet": 1, "-vnet": 1, "destroy": 0, "-description": 0, "alias": 0,
+	"private": 1, "-private": 1, "learn": 1, "-learn": 1, "discover": 1, "-discover": 1, "static": 2, "deladdr": 1, "addr": 0, "vxlanflushall": 0,
 }
 
 func (i iface) commands(l *world.Link, args []string) int {
@@ -203,6 +206,7 @@ func (i iface) commands(l *world.Link, args []string) int {
 		if n > 0 {
 			arg = args[1]
 		}
+		rest := args[min(2, 1+n) : 1+n]
 		args = args[1+n:]
 		if name == "inet" {
 			used, exit := i.inet(l, arg, args)
@@ -212,14 +216,14 @@ func (i iface) commands(l *world.Link, args []string) int {
 			args = args[used:]
 			continue
 		}
-		if exit := i.command(l, name, arg); exit != 0 {
+		if exit := i.command(l, name, arg, rest); exit != 0 {
 			return exit
 		}
 	}
 	return 0
 }
 
-func (i iface) command(l *world.Link, name, arg string) int {
+func (i iface) command(l *world.Link, name, arg string, rest []string) int {
 	p := plumb(i.w)
 	var err error
 	switch name {
@@ -269,6 +273,12 @@ func (i iface) command(l *world.Link, name, arg string) int {
 		return i.vnet(l, name, arg)
 	case "destroy":
 		return i.destroy(l)
+	case "private", "-private", "learn", "-learn", "discover", "-discover":
+		return i.port(l, name, arg)
+	case "static", "deladdr", "addr":
+		return i.addrs(l, name, arg, rest)
+	case "vxlanflushall":
+		err = p.flush(i.w, l)
 	}
 	if err != nil {
 		return i.fail(1, "%s %s: %s", l.Name, name, words(err))
@@ -291,6 +301,12 @@ func (i iface) rename(l *world.Link, name string) int {
 			if m == l.Name && b.Jail == l.Jail {
 				b.Members[k] = name
 			}
+		}
+	}
+	for _, b := range i.w.Links {
+		if p, ok := b.Ports[l.Name]; ok {
+			delete(b.Ports, l.Name)
+			b.Ports[name] = p
 		}
 	}
 	l.Name = name
@@ -395,10 +411,15 @@ func (i iface) member(b *world.Link, how, name string) int {
 		if !slices.Contains(b.Members, name) {
 			return i.fail(1, "BRDGDEL %s: No such file or directory (Interface is not a bridge member)", name)
 		}
-		b.Members = slices.DeleteFunc(b.Members, func(n string) bool { return n == name })
+		leave(b, name)
 	}
 	if err := plumb(i.w).member(b, m, how == "addm"); err != nil {
 		return i.fail(1, "%s %s: %s", how, name, words(err))
+	}
+	for a, mac := range b.Published { // at a tunnel too, if it is one
+		if err := plumb(i.w).publish(i.w, b, netip.MustParseAddr(a), mac); err != nil {
+			return i.fail(1, "%s %s: %s", how, name, words(err))
+		}
 	}
 	return 0
 }
@@ -427,7 +448,7 @@ func (i iface) vnet(l *world.Link, how, name string) int {
 		return i.fail(1, "ioctl SIOCSIFVNET: File exists")
 	}
 	if b := i.bridgeOf(l); b != nil { // it leaves its bridge
-		b.Members = slices.DeleteFunc(b.Members, func(n string) bool { return n == l.Name })
+		leave(b, l.Name)
 	}
 	if err := plumb(i.w).move(l, j); err != nil {
 		return i.fail(1, "ioctl SIOCSIFVNET: %s", words(err))
@@ -440,7 +461,7 @@ func (i iface) vnet(l *world.Link, how, name string) int {
 // destroy takes both ends of a pair. Old kernels can panic when the other end
 // is still in a VNET or just on its way out (facts/freebsd.md, VNET plumbing).
 func (i iface) destroy(l *world.Link) int {
-	if l.Kind != "bridge" && l.Kind != "epair" {
+	if l.Kind != "bridge" && l.Kind != "epair" && l.Kind != "vxlan" {
 		return i.fail(1, "SIOCIFDESTROY: Invalid argument")
 	}
 	for _, o := range slices.Clone(i.w.Links) {
@@ -451,7 +472,7 @@ func (i iface) destroy(l *world.Link) int {
 			i.w.Wrong("%s destroyed while its other end %s is in the VNET of jail %s", l.Name, o.Name, o.Jail)
 		}
 		if b := i.bridgeOf(o); b != nil {
-			b.Members = slices.DeleteFunc(b.Members, func(n string) bool { return n == o.Name })
+			leave(b, o.Name)
 		}
 		i.w.Links = slices.DeleteFunc(i.w.Links, func(x *world.Link) bool { return x == o })
 	}

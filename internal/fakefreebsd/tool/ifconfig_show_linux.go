@@ -30,6 +30,9 @@ func (i iface) show(l *world.Link) {
 	case l.Kind == "epair":
 		number, names = 0x1008842, "BROADCAST,RUNNING,SIMPLEX,MULTICAST,LOWER_UP"
 	}
+	if l.Kind == "vxlan" && !i.runs(l) {
+		names = strings.Replace(names, "RUNNING,", "", 1)
+	}
 	flags = append(flags, names)
 	i.printf("%s: flags=%x<%s> metric 0 mtu %d\n", l.Name, number, strings.Join(flags, ","), l.MTU)
 	if l.Description != "" {
@@ -40,6 +43,8 @@ func (i iface) show(l *world.Link) {
 		i.printf("\toptions=10<VLAN_HWTAGGING>\n")
 	case "epair":
 		i.printf("\toptions=60001b<RXCSUM,TXCSUM,VLAN_MTU,VLAN_HWTAGGING,RXCSUM_IPV6,TXCSUM_IPV6>\n")
+	case "vxlan":
+		i.printf("\toptions=80020<JUMBO_MTU,LINKSTATE>\n")
 	case "lo":
 		i.printf("\toptions=680003<RXCSUM,TXCSUM,LINKSTATE,RXCSUM_IPV6,TXCSUM_IPV6>\n")
 	}
@@ -60,6 +65,9 @@ func (i iface) show(l *world.Link) {
 	}
 	if len(l.Groups) > 0 {
 		i.printf("\tgroups: %s\n", strings.Join(l.Groups, " "))
+	}
+	if v := l.VXLAN; l.Kind == "vxlan" {
+		i.printf("\tvxlan vni %d local %s:%d remote %s:%d\n", v.VNI, v.Local, v.LocalPort, v.Remote, v.RemotePort)
 	}
 	switch l.Kind {
 	case "epair":
@@ -98,6 +106,21 @@ func (i iface) showBridge(l *world.Link) {
 		if m := i.w.Link(l.Jail, name); m != nil {
 			index = m.Index
 		}
-		i.printf("\tmember: %s flags=143<LEARNING,DISCOVER,AUTOEDGE,AUTOPTP>\n\t        port %d priority 128 path cost 2000 vlan protocol 802.1q\n", name, index)
+		i.printf("\tmember: %s flags=%s\n\t        port %d priority 128 path cost 2000 vlan protocol 802.1q\n", name, portFlags(l.Ports[name]), index)
 	}
+}
+
+// portFlags are those of a bridge's member.
+func portFlags(p world.Port) string {
+	number, names := 0x140, []string{"AUTOEDGE", "AUTOPTP"}
+	if !p.NoDiscover {
+		number, names = number|2, append([]string{"DISCOVER"}, names...)
+	}
+	if !p.NoLearn {
+		number, names = number|1, append([]string{"LEARNING"}, names...)
+	}
+	if p.Private {
+		number, names = number|0x800, append(names, "PRIVATE")
+	}
+	return fmt.Sprintf("%x<%s>", number, strings.Join(names, ","))
 }

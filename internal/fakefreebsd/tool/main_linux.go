@@ -34,7 +34,7 @@ type call struct {
 // programs are the names the tool answers to.
 var programs = map[string]func(*call) int{
 	"ocijail": ocijail, "jls": jls, "jail": jail, "jexec": jexec, "ps": ps,
-	"ifconfig": ifconfig, "route": route, "netstat": netstat,
+	"ifconfig": ifconfig, "route": route, "netstat": netstat, "arp": arp,
 	"pfctl": pfctl, "zfs": zfs, "mount": mount, "umount": umount, "devfs": devfs,
 	"sysctl": sysctl, "kldstat": kldstat, "kldload": kldload, "rctl": rctl,
 }
@@ -69,7 +69,7 @@ func run() int {
 		fmt.Fprintf(os.Stderr, "fake freebsd: no %s of a fake host here (%s)\n", c.name, c.dir)
 		return 99
 	}
-	if c.name == "pfctl" && slices.Contains(c.args, "-") {
+	if c.name == "pfctl" && slices.Contains(c.args, "-") || c.name == "arp" && slices.Contains(c.args, "/dev/stdin") {
 		text, err := io.ReadAll(os.Stdin)
 		if err != nil {
 			return c.fail(1, "%v", err)

@@ -59,6 +59,9 @@ func sysctl(c *call) int {
 				here = w.Sysctls
 			}
 			old, ok := here[oid]
+			if table, found := ftable(w, oid); found {
+				old, ok = table, true
+			}
 			if !ok {
 				old, ok = defaultOf(w, oid)
 			}

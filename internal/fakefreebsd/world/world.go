@@ -82,8 +82,8 @@ type Jail struct {
 // Link is an interface.
 type Link struct {
 	Name        string
-	Kind        string // "lo", "ether", "bridge", "epair"
-	Unit        int    // the number that a bridge or pair was made with
+	Kind        string // "lo", "ether", "bridge", "epair", "vxlan"
+	Unit        int    // the number that a bridge, pair or tunnel was made with
 	Jail        string // the VNET it is in, "" for the host
 	MAC         string
 	HWAddr      string // what MAC was before it was set
@@ -94,6 +94,24 @@ type Link struct {
 	Inet        []string // prefixes, the address kept
 	Members     []string // of a bridge
 	Index       int
+
+	// Of a bridge: what is set on a member, where it differs from a fresh one;
+	// which member has an address for good; which addresses it is answered for.
+	Ports     map[string]Port
+	Static    map[string]string
+	Published map[string]string
+	VXLAN     VXLAN
+}
+
+// Port is what differs of a bridge's member.
+type Port struct{ NoLearn, NoDiscover, Private bool }
+
+// VXLAN is what a tunnel was made with.
+type VXLAN struct {
+	VNI                   int
+	Local, Remote         string
+	LocalPort, RemotePort int
+	NoLearn               bool
 }
 
 // Route is one that was added by route(8).
