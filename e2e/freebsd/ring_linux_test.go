@@ -42,6 +42,7 @@ type ring struct {
 	*fakefreebsd.Fake
 	t      *testing.T
 	ns     *nettest.NS
+	addr   string // of vtnet0
 	dir    string
 	state  string
 	sock   string
@@ -72,12 +73,18 @@ func (r *ring) up() {
 // newHost is a ring without a daemon yet.
 func newHost(t *testing.T, extra ...string) *ring {
 	t.Helper()
+	return newHostAt(t, hostAddr, extra...)
+}
+
+// newHostAt is one whose interface has another address.
+func newHostAt(t *testing.T, addr string, extra ...string) *ring {
+	t.Helper()
 	need(t)
 	dir, err := os.MkdirTemp("", "satl-freebsd-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &ring{t: t, dir: dir, state: filepath.Join(dir, "state"), sock: filepath.Join(dir, "satl.sock"), extra: extra}
+	r := &ring{t: t, addr: addr, dir: dir, state: filepath.Join(dir, "state"), sock: filepath.Join(dir, "satl.sock"), extra: extra}
 	t.Cleanup(func() {
 		// Only a directory that nothing is mounted in is removed.
 		if mounts, err := os.ReadFile("/proc/self/mounts"); err != nil || strings.Contains(string(mounts), dir) {
@@ -88,8 +95,9 @@ func newHost(t *testing.T, extra ...string) *ring {
 	})
 	r.Fake, r.ruleset = fakefreebsd.Install(t), fakefreebsd.MainRuleset
 	r.RealNetwork()
+	r.Change(func(w *world.World) { w.Link("", "vtnet0").Inet = []string{addr + "/24"} })
 	r.ns = nettest.New(t)
-	nettest.Must(t, r.ns.Do(func() error { return equip() }))
+	nettest.Must(t, r.ns.Do(func() error { return equip(addr) }))
 	if r.log, err = os.Create(filepath.Join(dir, "satld.log")); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +115,7 @@ func must(t *testing.T, f func() (string, error)) string {
 }
 
 // equip gives a namespace what the fake host says it has.
-func equip() error {
+func equip(address string) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return err
@@ -127,7 +135,7 @@ func equip() error {
 			return err
 		}
 	}
-	addr, err := netlink.ParseAddr(hostAddr + "/24")
+	addr, err := netlink.ParseAddr(address + "/24")
 	if err != nil {
 		return err
 	}
@@ -270,7 +278,7 @@ func (r *ring) left() []string {
 	err := r.ns.Do(func() error {
 		links, err := net.Interfaces()
 		for _, l := range links {
-			if l.Name != "lo" && l.Name != "vtnet0" && l.Name != "cable" {
+			if l.Name != "lo" && l.Name != "vtnet0" && !strings.HasPrefix(l.Name, "cable") {
 				left = append(left, "real interface "+l.Name)
 			}
 		}
