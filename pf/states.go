@@ -37,6 +37,7 @@ type flow struct {
 	client   netip.AddrPort
 	backend  netip.AddrPort // who answers; dialled itself when it was not redirected
 	dialled  netip.AddrPort // only of one that came in
+	via      netip.AddrPort // of one that went on: what the backend sees as the client
 	id       string
 	halfOpen bool // TCP: no answer came yet
 }
@@ -87,7 +88,7 @@ func parseState(f []string) (flow, bool) {
 		return flow{}, false
 	}
 	if f[at] == "->" {
-		return flow{proto: f[1], client: changed, backend: right}, true
+		return flow{proto: f[1], client: changed, backend: right, via: left}, true
 	}
 	// The states of both ends: who was dialled, and the client.
 	answered, _, _ := strings.Cut(f[len(f)-1], ":")
@@ -133,10 +134,16 @@ func cuts(f redirect.Flow, s flow, h hostView) bool {
 	return h.ours(s.backend.Addr())
 }
 
+// gateway tells whether the address is one of ours in our networks.
+func (h hostView) gateway(a netip.Addr) bool {
+	return slices.ContainsFunc(h.subnets, func(n redirect.Subnet) bool { return n.Gateway() == a })
+}
+
 // kills are the IDs of the states that the flows name: those that came in, and
 // then the other halves of them, also those that an earlier try left. Nothing
 // else goes into our networks from outside, so a UDP state that does so without
-// its other half is one of those.
+// its other half is one of those; of another protocol it is one for sure where
+// its source was changed to our address, as only our own rule does that.
 func kills(states []flow, flows []redirect.Flow, h hostView) (ids []string) {
 	cut, live := make(map[ends]bool), make(map[ends]bool)
 	for _, s := range states {
@@ -149,7 +156,8 @@ func kills(states []flow, flows []redirect.Flow, h hostView) (ids []string) {
 		}
 	}
 	for _, s := range states {
-		orphan := s.proto == "udp" && h.ours(s.backend.Addr()) && !slices.Contains(h.local, s.client.Addr()) && !live[s.ends()]
+		known := s.proto == "udp" || s.via != s.client && h.gateway(s.via.Addr())
+		orphan := known && h.ours(s.backend.Addr()) && !slices.Contains(h.local, s.client.Addr()) && !live[s.ends()]
 		if !s.in && (cut[s.ends()] || orphan) {
 			ids = append(ids, s.id)
 		}

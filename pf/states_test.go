@@ -23,7 +23,7 @@ func TestStates(t *testing.T) {
 	for _, s := range states {
 		ids = append(ids, s.id)
 	}
-	if got := strings.Join(ids, " "); got != "01 02 03 04 05 06 07 08 10 11 12" {
+	if got := strings.Join(ids, " "); got != "01 02 03 04 05 06 07 08 10 11 12 13" {
 		t.Fatalf("%+v", states)
 	}
 	if s := states[0]; s.proto != "udp" || s.backend.String() != "10.89.0.2:5300" || s.dialled.String() != "10.89.0.1:5300" || s.halfOpen {
@@ -40,7 +40,7 @@ func TestStates(t *testing.T) {
 		want string
 	}{
 		// 06 was not redirected yet, 08 only passes through, 02 is the other
-		// half of 01, 10 one that lost its own; 11 is the host's.
+		// half of 01, 10 one that lost its own; 11 is the host's, 07 of another port.
 		{udp, "", "01 06 02 10"},
 		{udp, "10.89.0.2:5300", "06 10"},
 		{tcp, "", "04 10"}, // the established one stays (pool-2)
@@ -86,6 +86,15 @@ all udp 192.0.2.1:30000 -> 192.0.2.2:4789       MULTIPLE:SINGLE
    id: 09 creatorid: 1
 all udp 10.0.1.7:60002 -> 10.0.1.20:5300       MULTIPLE:SINGLE
    id: 10 creatorid: 1
+all tcp 10.0.1.7:60003 -> 10.0.1.20:80       ESTABLISHED:ESTABLISHED
+   id: 11 creatorid: 1
+all tcp 10.0.1.40:6001 -> 10.0.1.20:80       ESTABLISHED:ESTABLISHED
+   id: 12 creatorid: 1
+`
+	const left = `all tcp 10.0.1.7:60004 (198.51.100.7:4002) -> 10.0.1.20:80       ESTABLISHED:ESTABLISHED
+   id: 13 creatorid: 1
+all udp 10.0.1.7:60005 (198.51.100.7:4003) -> 10.0.1.20:5300       MULTIPLE:MULTIPLE
+   id: 14 creatorid: 1
 `
 	h := hostView{subnets: []redirect.Subnet{front, across},
 		local: []netip.Addr{netip.MustParseAddr("192.0.2.1"), front.Gateway(), across.Gateway()}}
@@ -101,6 +110,10 @@ all udp 10.0.1.7:60002 -> 10.0.1.20:5300       MULTIPLE:SINGLE
 	} {
 		if got := strings.Join(kills(parseStates(listing), []redirect.Flow{c.flow}, h), " "); got != c.want {
 			t.Errorf("row %d: %s, want %s", i, got, c.want)
+		}
+		// Halves of which an earlier try had killed the other one.
+		if got, want := strings.Join(kills(parseStates(listing+left), []redirect.Flow{c.flow}, h), " "), strings.TrimSpace(c.want+" 13 14"); got != want {
+			t.Errorf("row %d: %s, want %s", i, got, want)
 		}
 	}
 }

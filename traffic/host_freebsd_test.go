@@ -101,7 +101,7 @@ func newHost(t *testing.T) *host {
 	n.remote.Join(t, "950", hostEnd, remoteEnd)
 	n.Table = New(Config{Redirector: both{filter, local}, Subnets: func() (out []redirect.Subnet) {
 		for _, x := range m.List() {
-			out = append(out, redirect.Subnet{Bridge: x.Bridge, Prefix: x.Subnet, Internal: x.Internal})
+			out = append(out, redirect.Subnet{Bridge: x.Bridge, Prefix: x.Subnet, Internal: x.Internal, Own: x.Gateway, Overlay: x.VNI != 0})
 		}
 		return out
 	}})

@@ -24,13 +24,13 @@ import (
 	"time"
 )
 
-// do in the environment says that the binary was started to do something in a
+// doing in the environment says that the binary was started to do something in a
 // jail, and what: "serve NETWORK ADDR TEXT", "talk NETWORK ADDR".
-const do = "SATL_JAILTEST_DO"
+const doing = "SATL_JAILTEST_DO"
 
 // Main runs a package's tests, or what one of them has done in a jail.
 func Main(m *testing.M) {
-	words := strings.Fields(os.Getenv(do))
+	words := strings.Fields(os.Getenv(doing))
 	if len(words) == 0 {
 		os.Exit(m.Run())
 	}
@@ -147,7 +147,7 @@ func (j *Jail) start(t testing.TB, what string) (in io.WriteCloser, out *bufio.R
 		argv = []string{"jexec", j.Name, self}
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), do+"="+what)
+	cmd.Env = append(os.Environ(), doing+"="+what)
 	cmd.Stderr = os.Stderr
 	in, err = cmd.StdinPipe()
 	Must(t, err)
