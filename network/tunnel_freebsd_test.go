@@ -7,6 +7,7 @@ package network
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,7 @@ func TestHostTunnel(t *testing.T) {
 	here, there := netip.MustParsePrefix("192.168.77.1/24"), netip.MustParsePrefix("192.168.77.2/24")
 	m := freebsd(t, t.TempDir())
 	defer destroy(t, m)
-	n, err := m.Ensure(t.Context(), Network{ID: "across", Name: "across", Subnet: netip.MustParsePrefix("10.67.1.0/24"), Gateway: netip.MustParseAddr("10.67.1.1"), VNI: 4097})
+	n, err := m.Ensure(t.Context(), Network{ID: "across", Name: "across", Subnet: netip.MustParsePrefix("10.67.1.0/24"), Gateway: netip.MustParseAddr("10.67.1.1"), VNI: 4097, Isolated: true})
 	jailtest.Must(t, err)
 	knows := make(map[netip.Addr]string)
 	for _, a := range []string{"10.67.1.1", "10.67.1.2"} {
@@ -85,6 +86,23 @@ func TestHostTunnel(t *testing.T) {
 		}
 		return true
 	})
+
+	// The cluster may give this node another address in the network.
+	n.Gateway = netip.MustParseAddr("10.67.1.7")
+	n, err = m.Ensure(t.Context(), n)
+	jailtest.Must(t, err)
+	peers[n.ID] = []Peer{{netip.MustParseAddr(afar), host}}
+	jailtest.Must(t, m.SetPeers(t.Context(), local, peers))
+	bridge, _, err := link.look(t.Context(), n.Bridge)
+	if want := netip.MustParsePrefix("10.67.1.7/24"); err != nil || len(bridge.Inet) != 1 || bridge.Inet[0] != want || bridge.Ether != macOf(want.Addr()) {
+		t.Errorf("%+v, %v", bridge, err)
+	}
+	if flags := bridge.Ports[m.mark.veth("nthA", "eth0")]; !slices.Contains(flags, "PRIVATE") {
+		t.Errorf("the task's port: %v", flags)
+	}
+	if got, err := task.Ask(t, afar+":80"); got != "afar" {
+		t.Errorf("afterwards: %q, %v", got, err)
+	}
 
 	// More than the kernel prints.
 	peers[n.ID] = nil
