@@ -15,6 +15,13 @@ type host interface {
 	begin(ctx context.Context, spec Spec) error
 	// made is called when the container exists and its first process waits.
 	made(ctx context.Context, spec Spec) error
+	// mountMemory mounts at dir an empty file system that is in memory, for
+	// files of size bytes, which only we can look into.
+	mountMemory(ctx context.Context, dir string, size int64) error
+	// sealMemory is called when its files are written and the container has
+	// mounts of them, so that it need not stay mounted where these keep it.
+	// What stays is taken away by end.
+	sealMemory(ctx context.Context, dir string) error
 	// ending is the command that ends what the first process leaves behind,
 	// nil where the kernel does that.
 	ending(id string) []string

@@ -29,7 +29,7 @@ func system(ctx context.Context, m *Manager, daemonDir string) (driver, host, pr
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return d, groups{driver: d}, p, nil
+	return d, groups{driver: d, memories: m.memories, log: m.log}, p, nil
 }
 
 // capBounding is our own bounding set; everything when it cannot be read.

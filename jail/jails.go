@@ -29,9 +29,11 @@ type jails struct {
 	records jailRecords
 	driver  ocijail
 	roots   string // the directory of the containers' roots: ROOTS/ID/rootfs
-	tool    tool
-	log     *slog.Logger
-	counts  bool // rctl(4) works
+	// memories is the directory of the file systems that hold containers' files.
+	memories string
+	tool     tool
+	log      *slog.Logger
+	counts   bool // rctl(4) works
 	// closeSoon shortens in a jail how long its closed connections linger.
 	closeSoon func(ctx context.Context, jid int) error
 
@@ -42,10 +44,10 @@ type jails struct {
 }
 
 // newJails prepares the host. daemonDir is the daemon's state directory.
-func newJails(ctx context.Context, cfg Config, layout shim.Dir, driver ocijail, daemonDir string) (*jails, error) {
+func newJails(ctx context.Context, cfg Config, layout shim.Dir, driver ocijail, daemonDir, memories string) (*jails, error) {
 	j := &jails{
 		layout: layout, records: jailRecords{dir: filepath.Join(string(layout), "jails")}, driver: driver,
-		tool: runTool, log: cfg.Logger, told: make(map[string]bool), complained: make(map[string]time.Time), nudge: make(chan struct{}, 1),
+		memories: memories, tool: runTool, log: cfg.Logger, told: make(map[string]bool), complained: make(map[string]time.Time), nudge: make(chan struct{}, 1),
 	}
 	j.closeSoon = func(ctx context.Context, jid int) error { return closeSoonIn(ctx, cfg, jid) }
 	if err := os.MkdirAll(j.records.dir, 0o700); err != nil {
@@ -91,6 +93,12 @@ func (j *jails) begin(ctx context.Context, spec Spec) error {
 	if err := makeCwd(spec.Rootfs, spec.Cwd); err != nil {
 		return err
 	}
+	for _, f := range spec.Files {
+		// For all to look into; ocijail makes what is missing with its own umask.
+		if err := makeCwd(spec.Rootfs, filepath.Dir(f.Target)); err != nil {
+			return err
+		}
+	}
 	rootfs, err := filepath.EvalSymlinks(spec.Rootfs)
 	if err != nil {
 		return fmt.Errorf("root of container %s: %w", spec.ID, err)
@@ -128,6 +136,9 @@ func (j *jails) made(ctx context.Context, spec Spec) error {
 		if err := j.tool.addLimits(ctx, limitRules(spec.ID, spec)); err != nil {
 			return fmt.Errorf("container %s: %w", spec.ID, err)
 		}
+	}
+	if err := j.filesMounted(ctx, spec); err != nil {
+		return err
 	}
 	if spec.HostNetwork {
 		return nil

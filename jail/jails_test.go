@@ -251,15 +251,6 @@ func TestJailStraysAreRemoved(t *testing.T) {
 	n.removeForeign(foreign)
 }
 
-// restart lets go of everything and opens it again, as a new daemon does.
-func (n *node) restart() {
-	n.t.Helper()
-	if err := n.Close(); err != nil {
-		n.t.Fatal(err)
-	}
-	n.open()
-}
-
 // A bundle without ocijail's state: the jail goes, and the mounts too.
 func TestJailWithoutState(t *testing.T) {
 	n := newNode(t)

@@ -90,6 +90,11 @@ func checkSpec(spec Spec) error {
 			return invalid("invalid mount path: %q: it must be absolute and below the root", mnt.Target)
 		}
 	}
+	for _, f := range spec.Files {
+		if !filepath.IsAbs(f.Target) || filepath.Clean(f.Target) == "/" {
+			return invalid("invalid path of a file: %q: it must be absolute and below the root", f.Target)
+		}
+	}
 	return nil
 }
 
@@ -98,7 +103,7 @@ func (m *Manager) create(ctx context.Context, spec Spec) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	config, err := m.driver.config(spec, who)
+	config, err := m.driver.config(m.withFiles(spec), who)
 	if err != nil {
 		return 0, err
 	}
@@ -107,6 +112,9 @@ func (m *Manager) create(ctx context.Context, spec Spec) (int, error) {
 		return 0, fmt.Errorf("container %s: %w", spec.ID, err)
 	}
 	if err := m.host.begin(ctx, spec); err != nil {
+		return 0, err
+	}
+	if err := m.placeFiles(ctx, spec); err != nil {
 		return 0, err
 	}
 	bundle := m.dir.Container(spec.ID)
@@ -132,7 +140,10 @@ func (m *Manager) create(ctx context.Context, spec Spec) (int, error) {
 		return err
 	})
 	if err == nil {
-		return pid, m.host.made(ctx, spec)
+		if err := m.host.made(ctx, spec); err != nil {
+			return 0, err
+		}
+		return pid, m.fillFiles(ctx, spec)
 	}
 	if shim.IsKind(err, shim.KindRuntime) {
 		if words := m.createWords(spec.ID); len(words) > 0 {

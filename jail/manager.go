@@ -38,6 +38,9 @@ type Manager struct {
 	host   host
 	log    *slog.Logger
 	probes prober
+	// memories is the directory of the file systems that hold containers'
+	// files, a real path.
+	memories string
 
 	attempts attempts // probes that run
 	pausing  marks    // containers that are being paused
@@ -94,6 +97,11 @@ func Open(ctx context.Context, cfg Config) (*Manager, error) {
 		cfg: cfg, dir: dir, shim: shim.Client(cfg.StateDir), log: cfg.Logger,
 		waiters: make(map[string]map[chan struct{}]struct{}), order: make(map[string]*turn),
 	}
+	// What the kernel tells of mounts are real paths.
+	if m.memories, err = filepath.EvalSymlinks(cfg.StateDir); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	m.memories = filepath.Join(m.memories, "memory")
 	if m.driver, m.host, m.probes, err = system(ctx, m, daemonDir); err != nil {
 		return nil, err
 	}

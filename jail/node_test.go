@@ -124,6 +124,15 @@ func (n *node) finish() {
 	n.checkLeftovers()
 }
 
+// restart lets go of everything and opens it again, as a new daemon does.
+func (n *node) restart() {
+	n.t.Helper()
+	if err := n.Close(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.open()
+}
+
 // close closes the Manager and waits for the end of its shim, which must come.
 func (n *node) close(ctx context.Context) {
 	n.t.Helper()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,11 @@ import (
 
 // groups is the host that Linux is: what a container needs besides the runtime
 // is its control groups.
-type groups struct{ driver runc }
+type groups struct {
+	driver   runc
+	memories string // the directory of the file systems that hold containers' files
+	log      *slog.Logger
+}
 
 func (groups) begin(context.Context, Spec) error             { return nil }
 func (groups) made(context.Context, Spec) error              { return nil }
@@ -29,7 +34,6 @@ func (groups) ending(string) []string                        { return nil } // t
 func (groups) lingers(context.Context, string) (bool, error) { return false, nil }
 func (groups) dying(context.Context) ([]DyingJail, error)    { return nil, nil }
 func (groups) warnings() []string                            { return nil }
-func (groups) reconcile(context.Context)                     {}
 func (groups) work(context.Context)                          {}
 func (groups) close()                                        { removeParents() }
 
@@ -41,6 +45,9 @@ func (g groups) end(ctx context.Context, id string) error {
 		}
 	}
 	if err := sweep(ctx, id); err != nil {
+		return fmt.Errorf("delete container %s: %w", id, err)
+	}
+	if err := g.unmountMemory(filepath.Join(g.memories, id)); err != nil {
 		return fmt.Errorf("delete container %s: %w", id, err)
 	}
 	return nil

@@ -77,5 +77,6 @@ func (j *jails) tryReconcile(ctx context.Context) error {
 	for _, p := range orphans {
 		j.log.Warn("unmounting what no container accounts for", "path", p)
 	}
-	return errors.Join(append(errs, j.unmountAll(ctx, orphans))...)
+	errs = append(errs, j.unmountAll(ctx, orphans))
+	return errors.Join(append(errs, j.reconcileMemory(ctx, records))...)
 }

@@ -25,6 +25,7 @@ type Spec struct {
 	NetNS           string
 	HostNetwork     bool // run in the host's own network stack
 	Mounts          []Mount
+	Files           []File // over the mounts
 	CapAdd          []string
 	CapDrop         []string
 	Privileged      bool

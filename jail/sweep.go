@@ -129,9 +129,12 @@ func (j *jails) sweepOne(ctx context.Context, name string) (left string, err err
 	stateErr := j.deleteState(ctx, name)
 	if there {
 		j.tellSlow(rec, p)
-		return "the jail is dying", stateErr
+		return "the jail is dying", errors.Join(stateErr, j.unmountMemory(ctx, name))
 	}
 	if err := j.unmount(ctx, name, rec); err != nil {
+		return "", err
+	}
+	if err := j.unmountMemory(ctx, name); err != nil {
 		return "", err
 	}
 	if stateErr != nil {

@@ -15,7 +15,7 @@ import (
 // jailSystem is FreeBSD, and what plays it.
 func jailSystem(ctx context.Context, m *Manager, daemonDir string) (driver, host, prober, error) {
 	d := ocijail{path: m.cfg.RuntimePath, root: filepath.Join(m.cfg.StateDir, "runtime")}
-	h, err := newJails(ctx, m.cfg, m.dir, d, daemonDir)
+	h, err := newJails(ctx, m.cfg, m.dir, d, daemonDir, m.memories)
 	if err != nil {
 		return nil, nil, nil, err
 	}

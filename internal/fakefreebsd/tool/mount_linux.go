@@ -142,7 +142,7 @@ func unmountOne(w *world.World, onto string, force bool) error {
 	if m == nil {
 		return syscall.EINVAL
 	}
-	if holds(w, onto) {
+	if holds(w, onto) || !force && shownElsewhere(w, onto) {
 		return syscall.EBUSY
 	}
 	if m.Real {
@@ -156,6 +156,13 @@ func unmountOne(w *world.World, onto string, force bool) error {
 	}
 	w.DropMount(onto)
 	return nil
+}
+
+// shownElsewhere tells that a nullfs shows something of what is mounted there.
+func shownElsewhere(w *world.World, onto string) bool {
+	return slices.ContainsFunc(w.Mounts, func(m world.Mount) bool {
+		return m.Type == "nullfs" && strings.HasPrefix(m.From, onto+"/")
+	})
 }
 
 // destination resolves a path inside a root, symbolic links included, so that
