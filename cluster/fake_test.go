@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/swarmkit/v2/agent/configs"
 	"github.com/moby/swarmkit/v2/agent/exec"
+	"github.com/moby/swarmkit/v2/agent/secrets"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 )
@@ -67,6 +69,8 @@ func (f *fakeExecutor) Describe(context.Context) (*api.NodeDescription, error) {
 }
 func (f *fakeExecutor) Configure(context.Context, *api.Node) error         { return nil }
 func (f *fakeExecutor) SetNetworkBootstrapKeys([]*api.EncryptionKey) error { return nil }
+func (f *fakeExecutor) Secrets() exec.SecretsManager                       { return secrets.NewManager() }
+func (f *fakeExecutor) Configs() exec.ConfigsManager                       { return configs.NewManager() }
 func (f *fakeExecutor) Controller(t *api.Task) (exec.Controller, error) {
 	f.count("controller")
 	return &fakeController{f: f, t: t}, nil
@@ -129,7 +133,7 @@ type running struct {
 }
 
 // startNode opens and runs a node in dir and waits until it is ready.
-func startNode(t testing.TB, dir string, f exec.Executor, change func(*Config)) *running {
+func startNode(t testing.TB, dir string, f Executor, change func(*Config)) *running {
 	t.Helper()
 	cfg := Config{StateDir: dir, ListenAddr: "127.0.0.1:0", Hostname: "host", Executor: f, Logger: testLogger()}
 	if change != nil {

@@ -26,7 +26,7 @@ type Config struct {
 	ListenAddr    string // host:port for other nodes; port 0 takes any free one
 	AdvertiseAddr string // host:port other nodes reach this one at, unless it joined with another; "" is derived from ListenAddr
 	Hostname      string // shown by `node ls`; "" is what the executor describes
-	Executor      exec.Executor
+	Executor      Executor
 	// Health is what this node knows of its tasks of a service, for AskHealth
 	// of a manager: a value to be sent as JSON.
 	Health      func(serviceID string) any
@@ -43,6 +43,14 @@ type Config struct {
 	ForceNewCluster bool
 
 	boot string // random, of this run of the daemon
+}
+
+// Executor runs a node's tasks, and takes the secrets and configs that these
+// are given.
+type Executor interface {
+	exec.Executor
+	exec.SecretsProvider
+	exec.ConfigsProvider
 }
 
 // Node is this machine's node, whatever cluster it is in: a fresh one is a

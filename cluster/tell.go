@@ -8,7 +8,6 @@ import (
 	"maps"
 
 	"github.com/containerd/errdefs"
-	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 )
@@ -27,7 +26,7 @@ func addrOf(node *api.Node) string {
 
 // located is an executor whose node is described with its address.
 type located struct {
-	exec.Executor
+	Executor
 	addr string
 }
 

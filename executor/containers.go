@@ -189,7 +189,7 @@ func (n *Node) Start(ctx context.Context, ref string) error {
 	}
 	err = n.portsInUse(rec)
 	if err == nil {
-		err = n.startRun(ctx, c)
+		err = n.startRun(ctx, c, nil)
 	}
 	if err != nil && rec.HostConfig.AutoRemove {
 		// `run --rm` waits for the removal also of what never ran.

@@ -119,7 +119,11 @@ func (c *controller) Start(ctx context.Context) error {
 	case rec.State == Removing || rec.State == Dead:
 		return conflict("container %s is being removed", short(c.id))
 	case rec.State == Created && !rec.Stopping:
-		if err := c.node.startRun(ctx, ctr); err != nil {
+		files, err := c.files(ctx)
+		if err == nil {
+			err = c.node.startRun(ctx, ctr, files)
+		}
+		if err != nil {
 			if ctx.Err() == nil {
 				c.log().Error("task cannot be started", "err", err)
 				c.node.reportFailure(ctr, stepApply)

@@ -327,7 +327,7 @@ func TestPrepareRefuses(t *testing.T) {
 		task = webTask(nil)
 		task.Spec.GetContainer().Secrets = []*api.SecretReference{{SecretID: "s"}}
 		if err := controllerOf(t, b, task).Prepare(t.Context()); err == nil {
-			t.Error("secrets were accepted and ignored")
+			t.Error("a secret that is no file was accepted and ignored")
 		}
 		if len(b.node.List()) != 0 {
 			t.Error("a refused task left a container")

@@ -66,6 +66,7 @@ type fakeRuntime struct {
 	printed    []string                      // lines of every container's log
 	logsHang   bool
 	names      []string             // runtime IDs that were created
+	files      []jail.File          // of the last one created
 	left       map[string]time.Time // until when a deleted jail is dying, by its name
 	dies       time.Duration        // how long a jail takes to vanish after Delete
 }
@@ -94,7 +95,7 @@ func (f *fakeRuntime) Create(_ context.Context, s jail.Spec) (int, error) {
 		return 0, f.failCreate
 	}
 	f.mu.Lock()
-	f.names = append(f.names, s.ID)
+	f.names, f.files = append(f.names, s.ID), s.Files
 	delete(f.on, s.ID)
 	f.mu.Unlock()
 	f.process(s.ID)

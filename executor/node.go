@@ -75,7 +75,8 @@ type Node struct {
 	containers map[string]*Container // by ID
 	nodeID     string
 
-	attachments atomic.Pointer[[]*api.NetworkAttachment] // the networks on all nodes that this one is in; nil before it was told
+	attachments  atomic.Pointer[[]*api.NetworkAttachment] // the networks on all nodes that this one is in; nil before it was told
+	dependencies *dependencies
 
 	nodeUnready atomic.Bool // an operator took the node out of traffic
 }
@@ -87,7 +88,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	n := &Node{cfg: cfg, dir: filepath.Join(cfg.StateDir, "executor"), log: cfg.Logger, containers: make(map[string]*Container)}
+	n := &Node{cfg: cfg, dir: filepath.Join(cfg.StateDir, "executor"), log: cfg.Logger, containers: make(map[string]*Container), dependencies: newDependencies()}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	if err := n.loadNodeState(); err != nil {
 		n.log.Warn("operator's word on this node is not known until the cluster is heard from", "err", err)

@@ -15,8 +15,9 @@ import (
 
 // startRun brings a container up: root, network, runtime. The order matters:
 // address and route stand before the first process runs. A failure undoes
-// what was done, so that it can be tried again.
-func (n *Node) startRun(ctx context.Context, c *Container) (err error) {
+// what was done, so that it can be tried again. files are a task's secrets and
+// configs: they go to the runtime and into no record.
+func (n *Node) startRun(ctx context.Context, c *Container, files []jail.File) (err error) {
 	if err := c.acquire(ctx); err != nil {
 		return err
 	}
@@ -48,7 +49,7 @@ func (n *Node) startRun(ctx context.Context, c *Container) (err error) {
 	if rec, err = n.attachRun(ctx, c); err != nil {
 		return err
 	}
-	pid, err := n.create(ctx, rec, root)
+	pid, err := n.create(ctx, rec, root, files)
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (n *Node) nextRun(c *Container) (Record, error) {
 // namespace that was made before; a jail has its own, so it is made first,
 // its first process waiting, and then given its interfaces
 // (facts/freebsd.md, "VNET plumbing").
-func (n *Node) create(ctx context.Context, rec Record, root string) (pid int, err error) {
+func (n *Node) create(ctx context.Context, rec Record, root string, files []jail.File) (pid int, err error) {
 	id, netns := rec.runtimeID(), ""
 	switch {
 	case rec.Host:
@@ -107,6 +108,7 @@ func (n *Node) create(ctx context.Context, rec Record, root string) (pid int, er
 	if err != nil {
 		return 0, err
 	}
+	spec.Files = files
 	if pid, err = n.cfg.Runtime.Create(ctx, spec); err != nil {
 		return 0, err
 	}

@@ -84,14 +84,20 @@ func taskRecord(t *api.Task, spec *api.ContainerSpec) (Record, error) {
 // supported refuses what would otherwise be accepted and then ignored.
 func supported(t *api.Task, spec *api.ContainerSpec) error {
 	switch {
-	case len(spec.Secrets) > 0:
-		return errors.New("secrets are not supported yet")
-	case len(spec.Configs) > 0:
-		return errors.New("configs are not supported yet")
 	case spec.Privileges != nil && (spec.Privileges.CredentialSpec != nil || spec.Privileges.SELinuxContext != nil || spec.Privileges.Seccomp != nil || spec.Privileges.Apparmor != nil):
 		return errors.New("credential specs and SELinux, seccomp and AppArmor profiles are not supported")
 	case spec.Isolation == api.ContainerIsolationHyperV:
 		return errors.New("hyper-v isolation is not supported")
+	}
+	for _, r := range spec.Secrets {
+		if _, err := taskFile(SecretPath, r.GetFile(), nil); err != nil {
+			return fmt.Errorf("secret %s: %w", r.SecretName, err)
+		}
+	}
+	for _, r := range spec.Configs {
+		if _, err := taskFile(ConfigPath, r.GetFile(), nil); err != nil {
+			return fmt.Errorf("config %s: %w", r.ConfigName, err)
+		}
 	}
 	for _, m := range spec.Mounts {
 		if m.Type != api.MountTypeBind && m.Type != api.MountTypeTmpfs {
