@@ -23,10 +23,6 @@ func admitContainer(spec *swarm.ServiceSpec) error {
 	switch {
 	case c.Image == "":
 		return errInvalid("ContainerSpec: image reference must be provided")
-	case len(c.Secrets) > 0:
-		return errNotSupported("secrets are not supported yet")
-	case len(c.Configs) > 0:
-		return errNotSupported("configs are not supported yet")
 	case c.Isolation != "" && !c.Isolation.IsDefault() && !c.Isolation.IsProcess():
 		return errNotSupported("isolation %q is not supported", c.Isolation)
 	case c.StopGracePeriod != nil && *c.StopGracePeriod < 0:
@@ -53,6 +49,9 @@ func admitContainer(spec *swarm.ServiceSpec) error {
 		}
 	}
 	if err := admitPrivileges(c.Privileges); err != nil {
+		return err
+	}
+	if err := admitFiles(c); err != nil {
 		return err
 	}
 	return admitNames(c)

@@ -147,7 +147,7 @@ func TestDockerCLI(t *testing.T) {
 	has(f.docker(t, 0, "events", "--since", "1s", "--until", "0s"))
 	has(f.docker(t, 0, "swarm", "init"), "Swarm initialized", fakeNodeID)
 	has(f.docker(t, 0, "swarm", "join-token", "-q", "worker"), "SWMTKN-1-worker")
-	has(f.docker(t, 0, "secret", "ls"), "ID")
+	f.secretsByCLI(t, has)
 	has(f.docker(t, 0, "volume", "ls"), "DRIVER")
 	has(f.docker(t, 0, "service", "rm", "web", "h"), "web")
 }

@@ -118,6 +118,7 @@ func New(cfg Config) *Server {
 	s.taskRoutes(r)
 	s.nodeRoutes(r)
 	s.secretRoutes(r)
+	s.configRoutes(r)
 	s.volumeRoutes(r)
 	s.networkRoutes(r)
 	s.containerRoutes(r)

@@ -24,7 +24,7 @@ const (
 )
 
 // Run does what no request asks for, until ctx is done: events of services,
-// nodes and networks from changes of the store, and the removal of bridges
+// nodes, networks, secrets and configs from changes of the store, and the removal of bridges
 // whose network is gone.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.cfg.Cluster.Ready(ctx); err != nil {
@@ -60,7 +60,9 @@ func (s *Server) watchMember(ctx context.Context, ended <-chan struct{}) {
 	changes, cancel := state.Watch(s.cfg.Cluster.Store().WatchQueue(),
 		api.EventCreateService{}, api.EventUpdateService{}, api.EventDeleteService{}, api.EventCreateTask{}, api.EventUpdateTask{},
 		api.EventCreateNode{}, api.EventUpdateNode{}, api.EventDeleteNode{},
-		api.EventCreateNetwork{}, api.EventDeleteNetwork{})
+		api.EventCreateNetwork{}, api.EventDeleteNetwork{},
+		api.EventCreateSecret{}, api.EventUpdateSecret{}, api.EventDeleteSecret{},
+		api.EventCreateConfig{}, api.EventUpdateConfig{}, api.EventDeleteConfig{})
 	defer cancel()
 	said := make(warned)
 	for {
@@ -124,6 +126,18 @@ func storeEvent(change goevents.Event) (m events.Message, ok bool) {
 		return clusterEvent(events.NetworkEventType, events.ActionCreate, c.Network.ID, c.Network.Meta.CreatedAt, networkNews(c.Network)), !standsIn(c.Network)
 	case api.EventDeleteNetwork:
 		return clusterEvent(events.NetworkEventType, events.ActionRemove, c.Network.ID, nil, networkNews(c.Network)), !standsIn(c.Network)
+	case api.EventCreateSecret:
+		return clusterEvent(events.SecretEventType, events.ActionCreate, c.Secret.ID, c.Secret.Meta.CreatedAt, named(c.Secret.Spec.Annotations)), true
+	case api.EventUpdateSecret:
+		return clusterEvent(events.SecretEventType, events.ActionUpdate, c.Secret.ID, c.Secret.Meta.UpdatedAt, named(c.Secret.Spec.Annotations)), true
+	case api.EventDeleteSecret:
+		return clusterEvent(events.SecretEventType, events.ActionRemove, c.Secret.ID, nil, named(c.Secret.Spec.Annotations)), true
+	case api.EventCreateConfig:
+		return clusterEvent(events.ConfigEventType, events.ActionCreate, c.Config.ID, c.Config.Meta.CreatedAt, named(c.Config.Spec.Annotations)), true
+	case api.EventUpdateConfig:
+		return clusterEvent(events.ConfigEventType, events.ActionUpdate, c.Config.ID, c.Config.Meta.UpdatedAt, named(c.Config.Spec.Annotations)), true
+	case api.EventDeleteConfig:
+		return clusterEvent(events.ConfigEventType, events.ActionRemove, c.Config.ID, nil, named(c.Config.Spec.Annotations)), true
 	}
 	return events.Message{}, false
 }

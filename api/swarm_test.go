@@ -205,7 +205,7 @@ func TestSwarm(t *testing.T) {
 
 func TestWhatThereIsNot(t *testing.T) {
 	f := newFixture(t)
-	for _, path := range []string{"/secrets", "/configs", "/plugins"} {
+	for _, path := range []string{"/plugins"} {
 		if body := f.must(t, 200, "GET", path, ""); strings.TrimSpace(body) != "[]" {
 			t.Errorf("%s: %s", path, body)
 		}
@@ -218,11 +218,6 @@ func TestWhatThereIsNot(t *testing.T) {
 		status             int
 		says, method, path string
 	}{
-		{501, "secrets are not supported", "POST", "/secrets/create"},
-		{404, "secret x not found", "GET", "/secrets/x"},
-		{404, "secret x not found", "DELETE", "/secrets/x"},
-		{501, "configs are not supported", "POST", "/configs/create"},
-		{404, "config x not found", "POST", "/configs/x/update"},
 		{501, "volumes are not supported", "POST", "/volumes/create"},
 		{404, "no such volume", "GET", "/volumes/x"},
 		{404, "no such volume", "DELETE", "/volumes/x"},
