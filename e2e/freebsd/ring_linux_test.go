@@ -353,6 +353,9 @@ func (r *ring) try(method, path string, body any) (status int, answer []byte, er
 	if err != nil {
 		return 0, nil, err
 	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	client := http.Client{Timeout: 60 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
