@@ -15,10 +15,10 @@ import (
 // its tasks. They are in memory alone: after a start there are none until a
 // manager was heard from.
 type dependencies struct {
+	mu      sync.Mutex // guards what follows, and whoever looks at several of them
 	secrets exec.SecretsManager
 	configs exec.ConfigsManager
-
-	mu      sync.Mutex
+	anew    [2]bool       // of secrets, of configs: what comes next is all there is
 	told    bool          // a manager has said once what there is
 	changed chan struct{} // closed and renewed at each change
 }
@@ -27,17 +27,8 @@ func newDependencies() *dependencies {
 	return &dependencies{secrets: secrets.NewManager(), configs: configs.NewManager(), changed: make(chan struct{})}
 }
 
-// news tells whether a manager was heard from, and gives a channel that the
-// next change closes.
-func (d *dependencies) news() (changed <-chan struct{}, told bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.changed, d.told
-}
-
+// tell wakes those who wait for one of them; the caller holds the lock.
 func (d *dependencies) tell() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.told = true
 	close(d.changed)
 	d.changed = make(chan struct{})
@@ -45,34 +36,61 @@ func (d *dependencies) tell() {
 
 // Secrets is where SwarmKit's agent puts secrets. It implements exec.SecretsProvider.
 func (n *Node) Secrets() exec.SecretsManager {
-	return &toldSecrets{SecretsManager: n.dependencies.secrets, dependencies: n.dependencies}
+	return &toldSecrets{SecretsManager: n.dependencies.secrets, d: n.dependencies}
 }
 
 // Configs is where SwarmKit's agent puts configs. It implements exec.ConfigsProvider.
 func (n *Node) Configs() exec.ConfigsManager {
-	return &toldConfigs{ConfigsManager: n.dependencies.configs, dependencies: n.dependencies}
+	return &toldConfigs{ConfigsManager: n.dependencies.configs, d: n.dependencies}
 }
 
-// toldSecrets wakes those who wait for a secret. The agent adds, if only
-// nothing, whenever it is told anything, and after it has removed what went.
+// toldSecrets is told of secrets as the agent does: Reset and Add, when a
+// manager says all that there is, as it does with each new session; Remove and
+// Add otherwise, Add of nothing too. Between the two of them a task that starts
+// must not find its own gone.
 type toldSecrets struct {
 	exec.SecretsManager
-	dependencies *dependencies
+	d *dependencies
+}
+
+func (s *toldSecrets) Reset() {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	s.d.anew[0] = true
 }
 
 func (s *toldSecrets) Add(more ...api.Secret) {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if s.d.anew[0] {
+		s.SecretsManager.Reset()
+	}
+	s.d.anew[0] = false
 	s.SecretsManager.Add(more...)
-	s.dependencies.tell()
+	s.d.tell()
 }
 
+// toldConfigs is the same for configs.
 type toldConfigs struct {
 	exec.ConfigsManager
-	dependencies *dependencies
+	d *dependencies
+}
+
+func (c *toldConfigs) Reset() {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	c.d.anew[1] = true
 }
 
 func (c *toldConfigs) Add(more ...api.Config) {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	if c.d.anew[1] {
+		c.ConfigsManager.Reset()
+	}
+	c.d.anew[1] = false
 	c.ConfigsManager.Add(more...)
-	c.dependencies.tell()
+	c.d.tell()
 }
 
 // taskDependencies are a task's own secrets and configs and no others. It

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/template"
 
@@ -56,29 +57,56 @@ func (c *controller) files(ctx context.Context) ([]jail.File, error) {
 	if len(spec.Secrets)+len(spec.Configs) == 0 {
 		return nil, nil
 	}
-	given := c.node.dependencies.of(c.task)
-	if err := c.awaitGiven(ctx, spec, given); err != nil {
-		return nil, err
-	}
-	expanded := template.NewTemplatedDependencyGetter(given, c.task, c.node.description())
-	var files []jail.File
-	for _, r := range spec.Secrets {
-		s, err := expanded.Secrets().Get(r.SecretID)
-		if err != nil {
-			return nil, fmt.Errorf("secret %s: %w", r.SecretName, err)
+	d := c.node.dependencies
+	given := d.of(c.task)
+	var gone <-chan time.Time
+	for {
+		d.mu.Lock()
+		missing, changed, told := missingOf(spec, given), d.changed, d.told
+		if missing == "" {
+			files, err := taskFiles(spec, template.NewTemplatedDependencyGetter(given, c.task, c.node.description()))
+			d.mu.Unlock()
+			return files, err
 		}
-		f, err := taskFile(SecretPath, r.GetFile(), s.Spec.Data)
+		d.mu.Unlock()
+		switch {
+		case !told:
+			c.log().Info("the task waits for what no manager has given this node yet", "missing", missing)
+		case gone == nil:
+			timer := time.NewTimer(goneAfter)
+			defer timer.Stop()
+			gone = timer.C
+		}
+		select {
+		case <-changed:
+		case <-gone:
+			return nil, fmt.Errorf("%s is gone: the cluster has it no more", missing)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// taskFiles are the files of a task that all its secrets and configs are there
+// for, with their templates expanded.
+func taskFiles(spec *api.ContainerSpec, given exec.DependencyGetter) (files []jail.File, err error) {
+	for _, r := range spec.Secrets {
+		var f jail.File
+		s, err := given.Secrets().Get(r.SecretID)
+		if err == nil {
+			f, err = taskFile(SecretPath, r.GetFile(), s.Spec.Data)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("secret %s: %w", r.SecretName, err)
 		}
 		files = append(files, f)
 	}
 	for _, r := range spec.Configs {
-		s, err := expanded.Configs().Get(r.ConfigID)
-		if err != nil {
-			return nil, fmt.Errorf("config %s: %w", r.ConfigName, err)
+		var f jail.File
+		s, err := given.Configs().Get(r.ConfigID)
+		if err == nil {
+			f, err = taskFile(ConfigPath, r.GetFile(), s.Spec.Data)
 		}
-		f, err := taskFile(ConfigPath, r.GetFile(), s.Spec.Data)
 		if err != nil {
 			return nil, fmt.Errorf("config %s: %w", r.ConfigName, err)
 		}
@@ -100,33 +128,6 @@ func taskFile(place func(name string) string, f *api.FileTarget, data []byte) (j
 		return jail.File{}, err
 	}
 	return jail.File{Target: place(f.Name), Data: data, Mode: f.Mode.Perm(), UID: uid, GID: gid}, nil
-}
-
-// awaitGiven waits until the node has all secrets and configs of the task.
-func (c *controller) awaitGiven(ctx context.Context, spec *api.ContainerSpec, given *taskDependencies) error {
-	var gone <-chan time.Time
-	for {
-		changed, told := c.node.dependencies.news()
-		missing := missingOf(spec, given)
-		if missing == "" {
-			return nil
-		}
-		if told && gone == nil {
-			timer := time.NewTimer(goneAfter)
-			defer timer.Stop()
-			gone = timer.C
-		}
-		if gone == nil {
-			c.log().Info("the task waits for what no manager has given this node yet", "missing", missing)
-		}
-		select {
-		case <-changed:
-		case <-gone:
-			return fmt.Errorf("%s is gone: the cluster has it no more", missing)
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 // missingOf names the first secret or config of a task that is not there.

@@ -152,6 +152,33 @@ func TestTakeOverWithoutSecrets(t *testing.T) {
 	})
 }
 
+// A new session with a manager says anew what there is: nothing is missed
+// between two words of it, and what is not said again is gone.
+func TestSessionsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		c := controllerOf(t, b, filesTask()).(*controller)
+		b.assign([]api.Secret{secret("s1", "x")}, []api.Config{config("c1", "y")})
+		b.node.Secrets().Reset()
+		b.node.Configs().Reset()
+		begun := time.Now()
+		if files, err := c.files(t.Context()); len(files) != 2 || err != nil || time.Since(begun) != 0 {
+			t.Errorf("%v, %v after %v", files, err, time.Since(begun))
+		}
+		b.assign(nil, []api.Config{config("c1", "y")})
+		if files, err := c.files(t.Context()); err == nil {
+			t.Errorf("%v", files)
+		}
+		b.assign([]api.Secret{secret("s1", "x")}, []api.Config{config("c1", "y")})
+		b.node.Configs().Remove([]string{"c1"})
+		b.node.Configs().Add()
+		if files, err := c.files(t.Context()); err == nil {
+			t.Errorf("%v", files)
+		}
+	})
+}
+
 func TestFilePaths(t *testing.T) {
 	for name, want := range map[string][2]string{
 		"a": {"/run/secrets/a", "/a"}, "a/b": {"/run/secrets/a/b", "/a/b"}, "/etc/x": {"/etc/x", "/etc/x"},
