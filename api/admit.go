@@ -18,8 +18,9 @@ type admission struct {
 	published string // "8080->80/tcp", for the log line
 }
 
-// admit checks a service spec as it came and writes the probe defaults of a
-// published service into it. It is pure but for that.
+// admit checks a service spec as it came, writes the probe defaults of a
+// published service into it, and puts secrets and configs in order. It is pure
+// but for that.
 //
 // Whatever of Docker's specification would isolate, restrict or change a
 // container and is not honoured here is refused, never ignored.

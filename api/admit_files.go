@@ -3,7 +3,9 @@
 package api
 
 import (
+	"cmp"
 	"path"
+	"slices"
 
 	"github.com/docker/docker/api/types/swarm"
 
@@ -11,7 +13,8 @@ import (
 )
 
 // admitFiles checks where a service wants its secrets and configs. That there
-// are such is for the store to tell.
+// are such is for the store to tell. They are put in order: clients send them
+// in any, and one spec in two orders would replace every task.
 func admitFiles(c *swarm.ContainerSpec) error {
 	targets := make(map[string]string) // who has a path
 	take := func(what, name, target, uid, gid string) error {
@@ -57,5 +60,7 @@ func admitFiles(c *swarm.ContainerSpec) error {
 			return err
 		}
 	}
+	slices.SortFunc(c.Secrets, func(a, b *swarm.SecretReference) int { return cmp.Compare(a.File.Name, b.File.Name) })
+	slices.SortFunc(c.Configs, func(a, b *swarm.ConfigReference) int { return cmp.Compare(a.File.Name, b.File.Name) })
 	return nil
 }

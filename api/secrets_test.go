@@ -151,6 +151,26 @@ func (f *fixture) updateLabels(t *testing.T, kind, path, id string) {
 	})
 }
 
+// The order in which a client sends references is none of the spec's: the
+// docker CLI sends two of one secret in any.
+func TestReferencesAreOrdered(t *testing.T) {
+	var stored []string
+	for _, order := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		f := newFixture(t)
+		s := into[swarm.SecretCreateResponse](t, f.must(t, 201, "POST", "/secrets/create", `{"Name":"s","Data":"eA=="}`))
+		ref := func(target string) string {
+			return fmt.Sprintf(`{"SecretID":%q,"SecretName":"s","File":{"Name":%q}}`, s.ID, target)
+		}
+		id, _ := f.create(t, inContainer(`"Secrets":[`+ref(order[0])+`,`+ref(order[1])+`]`))
+		for _, r := range f.service(t, id).Spec.TaskTemplate.ContainerSpec.Secrets {
+			stored = append(stored, r.File.Name)
+		}
+	}
+	if strings.Join(stored, " ") != "a b a b" {
+		t.Errorf("%v", stored)
+	}
+}
+
 func TestSecretsOnAWorker(t *testing.T) {
 	f := newFixture(t)
 	f.server.cfg.Cluster = worker{f.cluster}
