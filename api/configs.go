@@ -98,7 +98,7 @@ func (s *Server) configRemove(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) listConfigs(ctx context.Context, f *api.ListConfigsRequest_Filters) ([]*api.Config, error) {
-	resp, err := s.cfg.Cluster.Control().ListConfigs(ctx, &api.ListConfigsRequest{Filters: f}, maxList)
+	resp, err := s.cfg.Cluster.Control().ListConfigs(ctx, &api.ListConfigsRequest{Filters: f}, anySize)
 	if err != nil {
 		return nil, err
 	}

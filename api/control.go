@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/fnv"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -85,6 +86,10 @@ func specIndex(spec any) uint64 {
 
 // maxList lets the answer to a list grow to what Docker allows, 16 MiB.
 var maxList = grpc.MaxCallRecvMsgSize(16 << 20)
+
+// anySize is for lists with contents in them. They are read from this node's
+// own store.
+var anySize = grpc.MaxCallRecvMsgSize(math.MaxInt32)
 
 // convertLabelFilters turns "key=value" and "key" into the map that the
 // control API takes: an empty value matches any.

@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -55,13 +56,20 @@ func TestSecrets(t *testing.T) {
 	a, b, c := s.nodes[0], s.nodes[1], s.nodes[2]
 	s.join(1, "manager")
 	s.join(2, "worker")
+	const largest = 1000<<10 - 1
 	const first, second, settings = "b1f5c0-the-first-password", "9a77de-the-second-password", "41c2aa-debug=true"
 	b.put("secret", "password", first) // a manager that does not lead hands it on
 	b.put("config", "settings", settings)
 	b.put("config", "script", "#!/bin/sh\necho it runs\n")
-	b.docker("service", "create", "-q", "--no-resolve-image", "--name", "web", "--constraint", "node.role==worker", "--stop-grace-period", "1s", "--update-monitor", "200ms",
+	args := []string{"service", "create", "-q", "--no-resolve-image", "--name", "web", "--constraint", "node.role==worker", "--stop-grace-period", "1s", "--update-monitor", "200ms"}
+	for i := range 6 { // together they are more than gRPC takes by default
+		name := fmt.Sprintf("large%d", i)
+		b.put("config", name, strings.Repeat("x", largest))
+		args = append(args, "--config", name)
+	}
+	b.docker(append(args,
 		"--secret", "source=password,target=db,uid=7,gid=8,mode=0440", "--secret", "source=password,target=/etc/keys/db",
-		"--config", "settings", "--config", "source=script,target=/bin/script,mode=0555", "app:1", "/app")
+		"--config", "settings", "--config", "source=script,target=/bin/script,mode=0555", "app:1", "/app")...)
 	container := c.docker("ps", "-q")
 	inside := func(script string) string {
 		t.Helper()
@@ -69,6 +77,7 @@ func TestSecrets(t *testing.T) {
 	}
 	for script, want := range map[string]string{
 		"cat /run/secrets/db": first, "cat /etc/keys/db": first, "cat /settings": settings, "/bin/script": "it runs",
+		"cat /large* | wc -c":                     fmt.Sprint(6 * largest),
 		"stat -c '%a %u %g' /run/secrets/db":      "440 7 8",
 		"stat -c '%a %u %g' /etc/keys/db":         "444 0 0",
 		"stat -c '%a %u %g' /settings":            "444 0 0",
