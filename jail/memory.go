@@ -68,7 +68,7 @@ func (m *Manager) placeFiles(ctx context.Context, spec Spec) error {
 	}
 	size := int64(memorySpare)
 	for _, f := range spec.Files {
-		size += int64(len(f.Data))
+		size += int64(len(f.Data) + 2*os.Getpagesize()) // each in pages of its own
 	}
 	if err := m.host.mountMemory(ctx, dir, size); err != nil {
 		return fmt.Errorf("files of container %s: %w", spec.ID, err)

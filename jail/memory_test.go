@@ -7,6 +7,7 @@ package jail
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -133,11 +134,16 @@ func TestFilesOfHalfAContainer(t *testing.T) {
 	})
 
 	s = n.withFilesIn("true")
+	for i := range 500 { // there is room for all, however small they are
+		s.Files = append(s.Files, File{Target: fmt.Sprintf("/etc/many/%d", i), Data: []byte("x")})
+	}
 	if err := n.placeFiles(ctx, s); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(memoryFiles(n.memory(s.ID), s.Files)[0], s.Files[0].Data, 0); err != nil {
-		t.Fatal(err)
+	for i, path := range memoryFiles(n.memory(s.ID), s.Files) {
+		if err := os.WriteFile(path, s.Files[i].Data, 0); err != nil {
+			t.Fatal(err)
+		}
 	}
 	n.restart()
 	if entries, err := os.ReadDir(n.memories); err != nil || len(entries) > 0 {
