@@ -30,7 +30,7 @@ services:
       update_config: {monitor: 100ms}
   client:
     image: app:1
-    command: ["sh", "-c", "sleep 1000 & wait"]
+    command: ["/app"]
     networks: [back]
     configs: [page]
     healthcheck:
