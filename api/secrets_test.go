@@ -110,7 +110,7 @@ func TestSecretsAndConfigs(t *testing.T) {
 			f.must(t, 204, "DELETE", path+"/password", "")
 			f.refused(t, 404, kind+" password not found", "GET", path+"/password", "")
 			f.refused(t, 404, kind+" password not found", "DELETE", path+"/password", "")
-			f.refused(t, 404, kind+" x not found", "POST", path+"/x/update?version=1", "{}")
+			f.refused(t, 404, kind+" no.such not found", "POST", path+"/no.such/update?version=1", "{}")
 		})
 	}
 }
