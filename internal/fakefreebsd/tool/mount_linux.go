@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -150,12 +151,25 @@ func unmountOne(w *world.World, onto string, force bool) error {
 		if force {
 			how = unix.MNT_DETACH
 		}
-		if err := unix.Unmount(onto, how); err != nil && err != unix.EINVAL { // EINVAL: somebody else did
+		if err := unmountReal(onto, how); err != nil && err != unix.EINVAL { // EINVAL: somebody else did
 			return err
 		}
 	}
 	w.DropMount(onto)
 	return nil
+}
+
+// lettingGo is how long Linux may hold on to a mount whose last user has
+// ended: it closes the files of the dead later, and whoever reads of them in
+// /proc holds them too. FreeBSD does neither.
+const lettingGo = time.Second
+
+func unmountReal(onto string, how int) (err error) {
+	for end := time.Now().Add(lettingGo); ; time.Sleep(2 * time.Millisecond) {
+		if err = unix.Unmount(onto, how); err != unix.EBUSY || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
 // shownElsewhere tells that a nullfs shows something of what is mounted there.
