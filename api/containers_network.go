@@ -122,7 +122,7 @@ func (s *Server) joinable(ctx context.Context, name string) (satlnetwork.Network
 	if name == network.NetworkBridge || name == network.NetworkDefault || name == s.cfg.NetworkName || name == satlnetwork.DefaultID {
 		return satlnetwork.Network{ID: satlnetwork.DefaultID, Name: s.cfg.NetworkName}, nil
 	}
-	if err := s.waitReady(ctx); err != nil {
+	if err := s.pass(ctx, loaded); err != nil {
 		return satlnetwork.Network{}, err
 	}
 	return s.storeBridge(ctx, name)

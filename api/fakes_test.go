@@ -51,6 +51,7 @@ type fakeCluster struct {
 	// control is SwarmKit's; wrap it to inject failures.
 	control api.ControlClient
 	ready   func(context.Context) error
+	loaded  func(context.Context) error
 	reports []cluster.Report // of any service
 	// subscribed answers a subscription to the output of other nodes' tasks.
 	subscribed func(*api.SubscribeLogsRequest) ([]api.LogMessage, error)
@@ -185,6 +186,13 @@ func (c *fakeCluster) Leader() bool               { return true }
 func (c *fakeCluster) Store() *store.MemoryStore  { return c.store }
 func (c *fakeCluster) Control() api.ControlClient { return c.control }
 func (c *fakeCluster) AdvertiseAddr() string      { return "127.0.0.1:2377" }
+func (c *fakeCluster) Loaded(ctx context.Context) error {
+	if c.loaded != nil {
+		return c.loaded(ctx)
+	}
+	return nil
+}
+
 func (c *fakeCluster) Ready(ctx context.Context) error {
 	if c.ready != nil {
 		return c.ready(ctx)

@@ -21,7 +21,10 @@ import (
 	"satld/executor"
 )
 
+// info waits for the store after a start, and then tells what there is to tell
+// without one.
 func (s *Server) info(w http.ResponseWriter, r *http.Request) error {
+	_ = within(r.Context(), s.cfg.ReadyTimeout-time.Since(s.begun), s.cfg.Cluster.Loaded) // else swarmInfo says so
 	runtimeName := filepath.Base(s.cfg.Runtime)
 	info := system.Info{
 		ID: s.cfg.Cluster.NodeID(), Name: s.nodeName(), ServerVersion: s.cfg.Version,
@@ -104,8 +107,13 @@ func (s *Server) swarmInfo(ctx context.Context) swarm.Info {
 		}
 	}
 	cluster, err := s.clusterObject(ctx)
+	if err == nil {
+		err = within(ctx, 0, c.Ready)
+	}
 	if err != nil {
 		info.Error = err.Error()
+	}
+	if cluster == nil {
 		return info
 	}
 	shown := renderSwarm(cluster).ClusterInfo

@@ -3,11 +3,13 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/versions"
@@ -27,6 +29,15 @@ type routes struct {
 	early bool
 }
 
+// gate is what a request waits for before its handler is called.
+type gate int
+
+const (
+	open   gate = iota // nothing
+	loaded             // a store that has been loaded: it is read with and without a leader
+	led                // a leader, which everything that changes the cluster needs
+)
+
 func (r *routes) get(path string, h handler)  { r.handle(http.MethodGet, path, h) }
 func (r *routes) head(path string, h handler) { r.handle(http.MethodHead, path, h) }
 func (r *routes) post(path string, h handler) { r.handle(http.MethodPost, path, h) }
@@ -39,7 +50,14 @@ func (r *routes) whileLoading() *routes {
 }
 
 func (r *routes) handle(method, path string, h handler) {
-	f := r.server.wrap(h, r.early)
+	g := led
+	switch {
+	case r.early:
+		g = open
+	case method == http.MethodGet, method == http.MethodHead:
+		g = loaded
+	}
+	f := r.server.wrap(h, g)
 	r.mux.HandleFunc(versionPrefix+path, f).Methods(method)
 	r.mux.HandleFunc(path, f).Methods(method)
 }
@@ -49,44 +67,56 @@ func pathVar(r *http.Request, name string) string { return mux.Vars(r)[name] }
 
 // wrap puts around a handler what every answer needs: the headers, the
 // version check, the wait for the store, and the rendering of errors.
-func (s *Server) wrap(h handler, early bool) http.HandlerFunc {
+func (s *Server) wrap(h handler, g gate) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		w := &response{ResponseWriter: rw}
 		s.setHeaders(w.Header())
 		defer s.recoverPanic(w, r)
-		err := s.serve(w, r, h, early)
+		err := s.serve(w, r, h, g)
 		if err != nil {
 			s.writeError(w, r, err)
 		}
 	}
 }
 
-func (s *Server) serve(w *response, r *http.Request, h handler, early bool) error {
+func (s *Server) serve(w *response, r *http.Request, h handler, g gate) error {
 	version, err := negotiate(pathVar(r, "version"))
 	if err != nil {
 		return err
 	}
 	r = r.WithContext(context.WithValue(r.Context(), versionKey{}, version))
-	if !early {
-		if err := s.waitReady(r.Context()); err != nil {
-			return err
-		}
+	if err := s.pass(r.Context(), g); err != nil {
+		return err
 	}
 	return h(w, r)
 }
 
-// waitReady waits, bounded, until the store can be read and written.
-func (s *Server) waitReady(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, s.cfg.ReadyTimeout)
-	defer cancel()
-	if err := s.cfg.Cluster.Ready(bounded); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
+// pass waits at a gate, bounded.
+func (s *Server) pass(ctx context.Context, g gate) error {
+	if g >= loaded {
+		if err := within(ctx, s.cfg.ReadyTimeout, s.cfg.Cluster.Loaded); err != nil {
+			return unlessGone(ctx, errUnavailable("the cluster store is not loaded yet (waited %v): %v; try again in a few seconds",
+				s.cfg.ReadyTimeout, err))
 		}
-		return errUnavailable("the cluster store is not ready yet (waited %v): %v; try again in a few seconds",
-			s.cfg.ReadyTimeout, err)
+	}
+	if g >= led {
+		if err := within(ctx, s.cfg.LeaderTimeout, s.cfg.Cluster.Ready); err != nil {
+			return unlessGone(ctx, errUnavailable("nothing can be changed at the moment (waited %v): %v; try again in a few seconds",
+				s.cfg.LeaderTimeout, err))
+		}
 	}
 	return nil
+}
+
+func within(ctx context.Context, bound time.Duration, wait func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	return wait(ctx)
+}
+
+// unlessGone is err, or that the client is gone.
+func unlessGone(ctx context.Context, err error) error {
+	return cmp.Or(ctx.Err(), err)
 }
 
 func (s *Server) recoverPanic(w *response, r *http.Request) {

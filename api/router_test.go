@@ -68,14 +68,36 @@ func TestVersionNegotiation(t *testing.T) {
 	}
 }
 
-func TestWaitsForStore(t *testing.T) {
-	f := newFixture(t, func(c *Config) { c.ReadyTimeout = 20 * time.Millisecond })
-	f.cluster.ready = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	h := f.server.wrap(func(http.ResponseWriter, *http.Request) error { t.Error("called while loading"); return nil }, false)
-	rec := httptest.NewRecorder()
-	h(rec, httptest.NewRequest("GET", "/services", nil))
-	if rec.Code != 503 || !strings.Contains(rec.Body.String(), "not ready") {
-		t.Errorf("%d %s", rec.Code, rec.Body)
+// Reads wait for the store, once; changes for a leader as well; what is this
+// node's own, for neither.
+func TestGates(t *testing.T) {
+	never := func(ctx context.Context) error { <-ctx.Done(); return errors.New("nobody leads") }
+	for _, c := range []struct {
+		method, path, body string
+		loaded, ready      func(context.Context) error
+		code               int
+		want               string
+	}{
+		{"GET", "/services", "", never, never, 503, "not loaded yet"},
+		{"GET", "/services", "", nil, never, 200, "[]"},
+		{"GET", "/nodes", "", nil, never, 200, fakeNodeID},
+		{"POST", "/services/create", "{}", never, never, 503, "not loaded yet"},
+		{"POST", "/services/create", "{}", nil, never, 503, "try again"},
+		{"DELETE", "/services/web", "", nil, never, 503, "nobody leads"},
+		{"GET", "/containers/json", "", never, never, 200, "[]"},
+		{"GET", "/info", "", never, never, 200, "nobody leads"},
+		{"GET", "/info", "", nil, nil, 200, `"Error":""`},
+		{"POST", "/build", "", never, never, 501, "not supported"},
+		{"POST", "/swarm/init", "{}", never, never, 503, "not loaded yet"},
+		{"POST", "/swarm/join", "{}", nil, never, 503, "nobody leads"},
+		{"POST", "/swarm/leave?force=1", "", never, never, 200, ""},
+	} {
+		f := newFixture(t, func(cfg *Config) { cfg.ReadyTimeout, cfg.LeaderTimeout = 20*time.Millisecond, 20*time.Millisecond })
+		f.cluster.loaded, f.cluster.ready = c.loaded, c.ready
+		code, _, body := f.do(t, c.method, c.path, c.body)
+		if code != c.code || !strings.Contains(body, c.want) {
+			t.Errorf("%s %s: %d %s, want %d %s", c.method, c.path, code, body, c.code, c.want)
+		}
 	}
 }
 
@@ -120,7 +142,7 @@ func TestErrorsAndPanics(t *testing.T) {
 		}, 200, "x"},
 	} {
 		rec := httptest.NewRecorder()
-		f.server.wrap(c.h, false)(rec, httptest.NewRequest("GET", "/x", nil))
+		f.server.wrap(c.h, led)(rec, httptest.NewRequest("GET", "/x", nil))
 		if rec.Code != c.code || rec.Body.String() != c.body {
 			t.Errorf("%s: %d %q", name, rec.Code, rec.Body)
 		}

@@ -28,10 +28,15 @@ import (
 	"satld/network"
 )
 
-// defaultReadyTimeout bounds how long a request waits for the store to be
-// loaded before it is answered 503: short enough for a client's own timeout,
-// long enough for an election after a restart.
-const defaultReadyTimeout = 10 * time.Second
+const (
+	// defaultReadyTimeout bounds how long a request waits for the store to be
+	// loaded before it is answered 503: short enough for a client's own
+	// timeout, long enough for an election after a restart.
+	defaultReadyTimeout = 10 * time.Second
+	// defaultLeaderTimeout bounds how long a change waits for a leader: a new
+	// one is there in less where there can be one.
+	defaultLeaderTimeout = 5 * time.Second
+)
 
 // Config is what a Server is made of. Fields without a comment are required.
 type Config struct {
@@ -73,6 +78,8 @@ type Config struct {
 	Logger *slog.Logger // nil is the default logger
 	// ReadyTimeout is how long a request waits for the store; 0 is 10 s.
 	ReadyTimeout time.Duration
+	// LeaderTimeout is how long a change waits for a leader; 0 is 5 s.
+	LeaderTimeout time.Duration
 }
 
 // Server answers the Docker Engine API. It is made by New and is safe for
@@ -80,6 +87,7 @@ type Config struct {
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
+	begun   time.Time
 	handler http.Handler
 	execs   execRegistry // the execs of this daemon's life
 
@@ -102,10 +110,13 @@ func New(cfg Config) *Server {
 	if cfg.ReadyTimeout <= 0 {
 		cfg.ReadyTimeout = defaultReadyTimeout
 	}
+	if cfg.LeaderTimeout <= 0 {
+		cfg.LeaderTimeout = defaultLeaderTimeout
+	}
 	if cfg.Events == nil {
 		cfg.Events = new(events.Log)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, portBusy: hostPortBusy, host: readHost()}
+	s := &Server{cfg: cfg, log: cfg.Logger, begun: time.Now(), portBusy: hostPortBusy, host: readHost()}
 	if s.log == nil {
 		s.log = slog.Default()
 	}

@@ -17,9 +17,11 @@ import (
 
 func (s *Server) swarmRoutes(r *routes) {
 	r.get("/swarm", s.manager(s.swarmInspect))
-	r.post("/swarm/init", s.swarmInit)
+	// These are for a node that has lost its cluster, too.
+	alone := r.whileLoading()
+	alone.post("/swarm/init", s.swarmInit)
+	alone.post("/swarm/leave", s.swarmLeave)
 	r.post("/swarm/join", s.swarmJoin)
-	r.post("/swarm/leave", s.swarmLeave)
 	r.post("/swarm/update", s.manager(s.swarmUpdate))
 	r.get("/swarm/unlockkey", s.manager(func(w http.ResponseWriter, _ *http.Request) error {
 		return writeJSON(w, http.StatusOK, &swarm.UnlockKeyResponse{}) // never locked
@@ -49,11 +51,16 @@ func (s *Server) swarmInit(w http.ResponseWriter, r *http.Request) error {
 		if err := s.cfg.Cluster.ForceNewCluster(r.Context()); err != nil {
 			return err
 		}
-	} else if err := s.cfg.Cluster.Init(r.Context(), in.AdvertiseAddr); err != nil {
-		return err
+	} else {
+		if err := s.pass(r.Context(), loaded); err != nil {
+			return err
+		}
+		if err := s.cfg.Cluster.Init(r.Context(), in.AdvertiseAddr); err != nil {
+			return err
+		}
 	}
-	if err := s.cfg.Cluster.Ready(r.Context()); err != nil {
-		return errUnavailable("%v", err)
+	if err := s.pass(r.Context(), led); err != nil {
+		return err
 	}
 	return writeJSON(w, http.StatusOK, s.cfg.Cluster.NodeID())
 }

@@ -14,12 +14,12 @@ func (s *Server) systemRoutes(r *routes) {
 	early.get("/_ping", s.ping)
 	early.head("/_ping", s.ping)
 	early.get("/version", s.version)
-	r.get("/info", s.info)
-	r.post("/auth", s.authenticate)
+	early.get("/info", s.info)
+	early.post("/auth", s.authenticate)
 	r.mux.Methods(http.MethodOptions).HandlerFunc(s.wrap(func(w http.ResponseWriter, _ *http.Request) error {
 		w.WriteHeader(http.StatusOK)
 		return nil
-	}, true))
+	}, open))
 }
 
 // ping answers whether or not the store is loaded.

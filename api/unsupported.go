@@ -7,6 +7,7 @@ import "net/http"
 // unsupportedRoutes refuse, with a reason, what clients of Docker may ask for
 // and satld does not do.
 func (s *Server) unsupportedRoutes(r *routes) {
+	r = r.whileLoading()
 	refuse := func(format string, args ...any) handler {
 		return func(http.ResponseWriter, *http.Request) error { return errNotSupported(format, args...) }
 	}

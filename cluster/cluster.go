@@ -16,7 +16,10 @@ type Cluster interface {
 	// Manager tells whether this node is a manager, Leader whether it leads now.
 	Manager() bool
 	Leader() bool
-	// Ready blocks until a leader is known and the store can be read and written.
+	// Loaded blocks until this node's store holds what the cluster's did when
+	// this node opened it: from then on it is read, whoever leads.
+	Loaded(ctx context.Context) error
+	// Ready blocks until a leader is known, so that the store can be written.
 	Ready(ctx context.Context) error
 	// Store is the replicated store, for reading and watching. Writes go
 	// through Control, which is forwarded to the leader.

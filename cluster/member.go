@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/moby/swarmkit/v2/ca"
 	"github.com/moby/swarmkit/v2/connectionbroker"
@@ -61,6 +60,7 @@ type member struct {
 	calls         map[string]call
 	remote, local *grpc.Server
 
+	loaded chan struct{} // closed when the store holds what it did before this member was opened
 	up     chan struct{} // closed when the leader's parts ran here for the first time
 	upOnce sync.Once
 	starts atomic.Int64 // of the leader's parts, for tests
@@ -77,7 +77,7 @@ var errReopen = errors.New("this node's role changed")
 // openMember opens what the state directory says this node is; an empty one
 // makes a cluster of this node alone. Other nodes come by listener.
 func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.Listener, advertise string) (_ *member, err error) {
-	n := &member{cfg: cfg, log: log, advertise: advertise, listener: listener, up: make(chan struct{}), ended: make(chan struct{})}
+	n := &member{cfg: cfg, log: log, advertise: advertise, listener: listener, loaded: make(chan struct{}), up: make(chan struct{}), ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			n.close()
@@ -174,6 +174,7 @@ func (n *member) run(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error { return n.renew(ctx, renewer) })
 		g.Go(func() error { return n.runAgent(ctx, renewer) })
+		g.Go(func() error { return n.load(ctx) })
 		g.Go(func() error { return n.keepKnown(ctx) })
 		g.Go(func() error { return n.keepMesh(ctx) })
 		if n.raft != nil {
@@ -276,37 +277,4 @@ func (n *member) close() error {
 		}
 	})
 	return err
-}
-
-// readyPoll is how often ready looks for a leader on a node that follows.
-const readyPoll = 20 * time.Millisecond
-
-// ready waits until a leader is known and, if it is this node, takes calls.
-func (n *member) ready(ctx context.Context) error {
-	if n.raft == nil {
-		return nil
-	}
-	tick := time.NewTicker(readyPoll)
-	defer tick.Stop()
-	for {
-		id, _ := n.raft.Leader()
-		if id != "" && id != n.id.nodeID() {
-			return nil
-		}
-		select {
-		case <-n.up:
-			if n.raft.Leads() {
-				return nil
-			}
-		default:
-		}
-		select {
-		case <-ctx.Done():
-			if err := n.raft.Trouble(); err != nil {
-				return errors.Join(ctx.Err(), err)
-			}
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
 }

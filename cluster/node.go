@@ -236,6 +236,22 @@ func (n *Node) Managers() []api.Peer {
 	return m.members.list()
 }
 
+// Loaded implements Cluster.
+func (n *Node) Loaded(ctx context.Context) error {
+	m := n.member.Load()
+	select {
+	case <-m.loaded:
+		return nil
+	default:
+	}
+	select {
+	case <-m.loaded:
+		return nil
+	case <-ctx.Done():
+		return m.leaderless()
+	}
+}
+
 // Ready implements Cluster.
 func (n *Node) Ready(ctx context.Context) error { return n.member.Load().ready(ctx) }
 
