@@ -4,6 +4,8 @@ package api
 
 import (
 	"context"
+	"io"
+	"time"
 
 	"github.com/moby/swarmkit/v2/api"
 
@@ -39,6 +41,13 @@ func (m *membership) Init(_ context.Context, advertise string) error {
 
 func (m *membership) ForceNewCluster(context.Context) error {
 	m.forced++
+	return m.err
+}
+
+func (m *membership) Backup(w io.Writer, _ time.Time) error {
+	if m.err == nil {
+		_, m.err = io.WriteString(w, "the whole cluster")
+	}
 	return m.err
 }
 

@@ -15,6 +15,7 @@ func (s *Server) ownRoutes(r *routes) {
 	r.get("/satl/v1/services/{id}", s.manager(s.serviceMore))
 	r.get("/satl/v1/services/{id}/health", s.manager(s.serviceHealth))
 	r.get("/satl/v1/services/{id}/versions", s.manager(s.serviceVersions))
+	r.get("/satl/v1/swarm/backup", s.manager(s.backup))
 	early := r.whileLoading() // verdicts are this node's own
 	early.get("/satl/v1/apps", s.appList)
 	early.get("/satl/v1/apps/{name}", s.appInspect)

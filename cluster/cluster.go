@@ -4,6 +4,8 @@ package cluster
 
 import (
 	"context"
+	"io"
+	"time"
 
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
@@ -37,6 +39,8 @@ type Cluster interface {
 	ForceNewCluster(ctx context.Context) error
 	Join(ctx context.Context, j Joining) error
 	Leave(ctx context.Context, force bool) error
+	// Backup writes what a cluster can be restored from: see Node.
+	Backup(w io.Writer, now time.Time) error
 	// Managers are the managers that this node knows.
 	Managers() []api.Peer
 	// AdvertiseAddr is the host:port other nodes reach this one at.

@@ -47,6 +47,12 @@ func (c *conns) to(addr string) (*grpc.ClientConn, error) {
 	return c.dial(addr, addr, c.sec.ClientTLSCreds)
 }
 
+// toMember is the connection to the manager of that ID, and to no other that
+// may have its address by now.
+func (c *conns) toMember(id, addr string) (*grpc.ClientConn, error) {
+	return c.dial(addr+"/"+id, addr, nodeCreds{c.sec.ClientTLSCreds, id})
+}
+
 // toNode is the connection to a node of any role, which has to be that node.
 func (c *conns) toNode(id, addr string) (*grpc.ClientConn, error) {
 	return c.dial(id+"@"+addr, addr, nodeCreds{c.sec.ClientTLSCreds, id})
@@ -103,7 +109,8 @@ func (c *conns) keep(keys map[string]bool, nodes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, conn := range c.open {
-		if strings.Contains(key, "@") == nodes && !keys[key] {
+		of, _, _ := strings.Cut(key, "/")
+		if strings.Contains(key, "@") == nodes && !keys[of] {
 			conn.Close()
 			delete(c.open, key)
 		}

@@ -124,13 +124,13 @@ func testLogger() *slog.Logger {
 }
 
 // running is a node under test and the end of its Run.
-// m is the node as a member of its cluster.
-func (r *running) m() *member { return r.member.Load() }
-
 type running struct {
 	*Node
 	stop func() error // ends Run and returns its error; idempotent
 }
+
+// m is the node as a member of its cluster.
+func (r *running) m() *member { return r.member.Load() }
 
 // startNode opens and runs a node in dir and waits until it is ready.
 func startNode(t testing.TB, dir string, f Executor, change func(*Config)) *running {
@@ -139,6 +139,18 @@ func startNode(t testing.TB, dir string, f Executor, change func(*Config)) *runn
 	if change != nil {
 		change(&cfg)
 	}
+	r := run(t, cfg)
+	rctx, rcancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer rcancel()
+	if err := r.Ready(rctx); err != nil {
+		t.Fatalf("not ready: %v", err)
+	}
+	return r
+}
+
+// run opens and runs a node until the end of the test, or its stop.
+func run(t testing.TB, cfg Config) *running {
+	t.Helper()
 	n, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -148,11 +160,6 @@ func startNode(t testing.TB, dir string, f Executor, change func(*Config)) *runn
 	go func() { done <- n.Run(ctx) }()
 	r := &running{Node: n, stop: sync.OnceValue(func() error { cancel(); return <-done })}
 	t.Cleanup(func() { r.stop() })
-	rctx, rcancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer rcancel()
-	if err := n.Ready(rctx); err != nil {
-		t.Fatalf("not ready: %v", err)
-	}
 	return r
 }
 

@@ -47,13 +47,14 @@ type Joining struct {
 }
 
 // dirs are what of the state directory is of one cluster.
-type dirs struct{ certificates, raft, next, change string }
+type dirs struct{ certificates, raft, next, nextRaft, change string }
 
 func dirsOf(stateDir string) dirs {
 	return dirs{
 		certificates: filepath.Join(stateDir, "certificates"),
 		raft:         filepath.Join(stateDir, "raft"),
 		next:         filepath.Join(stateDir, "certificates.next"),
+		nextRaft:     filepath.Join(stateDir, "raft.next"), // of a restored cluster
 		change:       filepath.Join(stateDir, "cluster.next.json"),
 	}
 }
@@ -176,7 +177,7 @@ func joinError(ctx context.Context, what string, err error) error {
 	return errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf("%s: %v", what, err))
 }
 
-// finishChange carries out a join or leave that was decided on: from the
+// finishChange carries out a join, leave or restore that was decided on: from the
 // moment the change's file is there it is done, by this process or the next
 // one. Without the file there is nothing to do. The agent's record of tasks
 // stays, so that the next cluster's agent stops what it does not know.
@@ -187,7 +188,16 @@ func finishChange(stateDir string) error {
 	} else if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(d.raft); err != nil {
+	decided, err := readMembership(d.change)
+	if err != nil {
+		return err
+	}
+	if decided.Restored {
+		// There was no store before, so it is never removed.
+		if err := os.Rename(d.nextRaft, d.raft); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("take the restored store: %w", err)
+		}
+	} else if err := os.RemoveAll(d.raft); err != nil {
 		return fmt.Errorf("remove the store of the cluster that was left: %w", err)
 	}
 	// After a crash between the renames below there is only one of the two.

@@ -133,10 +133,13 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 	n.raft, err = raft.Open(raft.Config{
 		Dir: dir, ID: n.id.nodeID(), Addr: n.advertise, Stream: n.streams,
 		Bootstrap: !joined, ForceNewCluster: cfg.ForceNewCluster && exists, Logger: n.log,
+		Forced: func(tx store.Tx) error { return demoteOthers(tx, n.id.nodeID()) },
 	})
 	if err != nil {
 		return nil, err
 	}
+	at := n.raft.MemberAt
+	n.streams.member.Store(&at)
 	n.caughtUp.Store(!n.raft.Empty() || !joined)
 	n.store = n.raft.Store()
 	n.observer, n.directory = n.newObserver(), &mesh.Directory{Boot: cfg.boot}

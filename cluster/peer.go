@@ -57,11 +57,17 @@ var peerService = grpc.ServiceDesc{
 	}}},
 	Streams: []grpc.StreamDesc{{StreamName: "Raft", ServerStreams: true, ClientStreams: true, Handler: func(srv any, stream grpc.ServerStream) error {
 		m := srv.(*member)
-		if _, err := m.caller(stream.Context(), managerOnly); err != nil {
+		caller, err := m.caller(stream.Context(), managerOnly)
+		if err != nil {
 			return err
 		}
 		if m.streams == nil {
 			return status.Error(codes.Unavailable, "this node is not a manager")
+		}
+		if m.raft.Leads() && m.members.status(caller) == nil {
+			// One that this cluster went on without (--force-new-cluster, a
+			// restored backup) would bring back what it knows.
+			return status.Errorf(codes.PermissionDenied, "node %s is no manager of this cluster any more", caller)
 		}
 		return m.streams.serve(stream)
 	}}},

@@ -38,6 +38,8 @@ type membership struct {
 	// Left says that the node left a cluster on purpose: what it held of it
 	// is gone rightly.
 	Left bool `json:"left,omitempty"`
+	// Restored says that the node's state is that of a backup.
+	Restored bool `json:"restored,omitempty"`
 	// Managers are those of the others; none is a cluster of one.
 	Managers []manager `json:"managers,omitempty"`
 }
@@ -50,18 +52,23 @@ type manager struct {
 func rememberedFile(stateDir string) string { return filepath.Join(stateDir, "cluster.json") }
 
 func openRemembered(stateDir string) (*remembered, error) {
-	r := &remembered{file: rememberedFile(stateDir)}
-	b, err := os.ReadFile(r.file)
+	data, err := readMembership(rememberedFile(stateDir))
+	return &remembered{file: rememberedFile(stateDir), data: data}, err
+}
+
+// readMembership reads the file; one that is missing says nothing.
+func readMembership(file string) (m membership, err error) {
+	b, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
-		return r, nil
+		return m, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(b, &r.data)
+		err = json.Unmarshal(b, &m)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the managers of this node's cluster: %s: %w; put the file back from a copy", r.file, err)
+		return m, fmt.Errorf("read the managers of this node's cluster: %s: %w; put the file back from a copy", file, err)
 	}
-	return r, nil
+	return m, nil
 }
 
 func (r *remembered) advertise() string {

@@ -5,9 +5,11 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	hraft "github.com/hashicorp/raft"
@@ -27,6 +29,9 @@ var errLeft = errors.New("this node left its cluster or stops")
 type streams struct {
 	addr  string // this node's
 	conns *conns
+	// member tells the ID of the manager at an address; nil until the
+	// consensus is open.
+	member atomic.Pointer[func(addr string) (id string)]
 
 	accepted chan net.Conn
 	ctx      context.Context
@@ -58,7 +63,14 @@ func (s *streams) Dial(addr hraft.ServerAddress, timeout time.Duration) (net.Con
 			return nil, context.DeadlineExceeded
 		}
 	}
-	conn, err := s.conns.to(string(addr))
+	var id string
+	if member := s.member.Load(); member != nil {
+		id = (*member)(string(addr))
+	}
+	if id == "" {
+		return nil, fmt.Errorf("no manager is known at %s", addr)
+	}
+	conn, err := s.conns.toMember(id, string(addr))
 	if err != nil {
 		return nil, err
 	}

@@ -40,6 +40,16 @@ func (n *Node) Members() []Member {
 	return out
 }
 
+// MemberAt is the ID of the server with that address; "" if there is none.
+func (n *Node) MemberAt(addr string) string {
+	for _, m := range n.Members() {
+		if m.Addr == addr {
+			return m.ID
+		}
+	}
+	return ""
+}
+
 // Empty tells whether this node held nothing when it was opened and made no
 // cluster of its own: it waits for a leader to fill it.
 func (n *Node) Empty() bool { return n.empty }

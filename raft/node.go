@@ -60,8 +60,10 @@ type Config struct {
 	Bootstrap bool
 	// ForceNewCluster makes this node the only member of a cluster with the
 	// stored content. A damaged log is moved aside and the content is that of
-	// the newest snapshot.
+	// the newest snapshot. Forced, if given, then changes what is to be
+	// different in a cluster of this node alone.
 	ForceNewCluster bool
+	Forced          func(store.Tx) error
 
 	ProposeTimeout    time.Duration
 	SnapshotThreshold uint64

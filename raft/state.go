@@ -157,7 +157,11 @@ func (n *Node) forceNewCluster() error {
 	scratch := newFSM(n.log)
 	scratch.store = store.NewMemoryStore(nil)
 	defer scratch.store.Close()
-	if err := hraft.RecoverCluster(n.raftConfig(nil), scratch, n.db, n.db, n.snaps, n.transport, n.solo()); err != nil {
+	var machine hraft.FSM = scratch
+	if n.cfg.Forced != nil {
+		machine = changed{scratch, n.cfg.Forced}
+	}
+	if err := hraft.RecoverCluster(n.raftConfig(nil), machine, n.db, n.db, n.snaps, n.transport, n.solo()); err != nil {
 		return fmt.Errorf("force a new cluster in %s: %w", n.cfg.Dir, err)
 	}
 	return nil

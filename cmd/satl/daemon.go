@@ -28,10 +28,31 @@ const maxAnswer = 64 << 20
 // answer is read into out unless that is nil. A refusal is an error in the
 // daemon's words; one that there is no such thing is ErrNotFound.
 func ask(ctx context.Context, docker command.Cli, method, path string, in, out any) error {
+	resp, err := request(ctx, docker, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("read the answer to %s %s: %w", method, path, err)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("the answer to %s %s is not that of a satld: %w", method, path, err)
+	}
+	return nil
+}
+
+// request makes one request as ask does; what is no refusal is the caller's to
+// read and close.
+func request(ctx context.Context, docker command.Cli, method, path string, in any) (*http.Response, error) {
 	c := docker.Client()
 	host, err := client.ParseHostURL(c.DaemonHost())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	target := url.URL{Scheme: "http", Host: host.Host}
 	if host.Scheme == "unix" {
@@ -41,13 +62,13 @@ func ask(ctx context.Context, docker command.Cli, method, path string, in, out a
 	if in != nil {
 		data, err := json.Marshal(in)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		body = bytes.NewReader(data)
 	}
 	req, err := http.NewRequestWithContext(ctx, method, target.String()+"/satl/v1"+path, body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -55,25 +76,19 @@ func ask(ctx context.Context, docker command.Cli, method, path string, in, out a
 	resp, err := c.HTTPClient().Do(req)
 	if err != nil {
 		if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
-			return fmt.Errorf("Cannot connect to satld at %s. Is it running?", c.DaemonHost())
+			return nil, fmt.Errorf("Cannot connect to satld at %s. Is it running?", c.DaemonHost())
 		}
-		return err
+		return nil, err
+	}
+	if resp.StatusCode < http.StatusBadRequest {
+		return resp, nil
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("read the answer to %s %s: %w", method, path, err)
+		return nil, fmt.Errorf("read the answer to %s %s: %w", method, path, err)
 	}
-	if resp.StatusCode >= http.StatusBadRequest {
-		return refusal(resp.StatusCode, data)
-	}
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(data, out); err != nil {
-		return fmt.Errorf("the answer to %s %s is not that of a satld: %w", method, path, err)
-	}
-	return nil
+	return nil, refusal(resp.StatusCode, data)
 }
 
 // refusal is an answer that is an error.

@@ -64,6 +64,9 @@ func newRoot(docker *command.DockerCli) (root *cobra.Command, options *cliflags.
 	if service, _, err := root.Find([]string{"service"}); err == nil {
 		service.AddCommand(newVersions(docker))
 	}
+	if swarm, _, err := root.Find([]string{"swarm"}); err == nil {
+		swarm.AddCommand(newBackup(docker))
+	}
 	addWaiting(root, docker)
 	addLabelFlags(root, docker)
 	addBounds(root, docker)

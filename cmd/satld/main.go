@@ -61,6 +61,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 				err = cleanup(context.Background(), cfg)
 			}
 			return exitOf(err, stderr)
+		case "restore":
+			return exitOf(restore(args[1:], stdout, stderr), stderr)
 		case "version", "--version", "-v":
 			fmt.Fprintf(stdout, "satld version %s, build %s\n", version, orUnknown(commit))
 			return exitStopped
@@ -114,6 +116,8 @@ func usage(w io.Writer) {
        satld ping [flags]       status 0 if a daemon answers on the socket
        satld cleanup [flags]    of a stopped daemon: end its containers, take away
                                 its interfaces and rules; store and images stay
+       satld restore FILE [flags]  of a stopped daemon: make its state of a backup
+                                that satl swarm backup has saved
        satld version
 
 Runs services as jails, driven by Docker clients over a unix socket.
