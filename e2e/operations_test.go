@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+)
+
+// watched makes a service with a probe, on every node.
+func (d *daemon) watched(name string, more ...string) {
+	d.t.Helper()
+	d.docker(slices.Concat([]string{"service", "create", "-d", "--name", name, "--health-cmd", "/app -probe http://127.0.0.1/health",
+		"--health-interval", "1s", "--stop-grace-period", "1s", "--restart-delay", "100ms"}, more, []string{"app:1", "/app"})...)
+}
+
+// held is the one container of a service on a node.
+func (d *daemon) held(service string) container.InspectResponse {
+	d.t.Helper()
+	ids := strings.Fields(d.docker("ps", "-q", "--no-trunc", "--filter", "name="+service+"."))
+	if len(ids) != 1 {
+		d.t.Fatalf("containers of %s here: %v", service, ids)
+	}
+	c, _ := d.look(ids[0])
+	return c
+}
+
+// stillProbed waits for another probe of a container that nobody touched.
+func (d *daemon) stillProbed(before container.InspectResponse) {
+	d.t.Helper()
+	since := time.Now()
+	now := d.await(15*time.Second, before.ID, "probed again", func(c container.InspectResponse) bool {
+		return c.State.Running && c.State.Health != nil && len(c.State.Health.Log) > 0 && c.State.Health.Log[len(c.State.Health.Log)-1].Start.After(since)
+	})
+	if now.State.Pid != before.State.Pid || now.State.Health.Status != "healthy" {
+		d.t.Errorf("pid %d, %s; was pid %d", now.State.Pid, now.State.Health.Status, before.State.Pid)
+	}
+}
+
+// leaderless waits until a manager has noticed that nobody leads.
+func (d *daemon) leaderless() {
+	d.t.Helper()
+	eventually(d.t, 30*time.Second, "without a leader", func() bool {
+		data, err := d.get("/info")
+		return err == nil && strings.Contains(string(data), "the cluster has no leader")
+	})
+}
+
+// onlyReads checks that a manager without a majority answers what it knows, at
+// once, and refuses changes, in time.
+func (d *daemon) onlyReads(service string) {
+	d.t.Helper()
+	for _, read := range [][]string{
+		{"service", "ls"}, {"service", "ps", service}, {"service", "inspect", service}, {"node", "ls"}, {"network", "ls"}, {"ps"}, {"info"},
+	} {
+		begun := time.Now()
+		if out := d.docker(read...); read[0] == "service" && !strings.Contains(out, service) {
+			d.t.Errorf("docker %s: %s", strings.Join(read, " "), out)
+		}
+		if took := time.Since(begun); took > 4*time.Second { // a leader would be waited for longer
+			d.t.Errorf("docker %s took %v", strings.Join(read, " "), took)
+		}
+	}
+	begun := time.Now()
+	status, answer := d.call("POST", "/services/create", serviceSpec("no", nil))
+	if status != 503 || !strings.Contains(string(answer), "try again") {
+		d.t.Errorf("a change without a majority: %d %s", status, answer)
+	}
+	if took := time.Since(begun); took > 15*time.Second {
+		d.t.Errorf("it was refused after %v", took)
+	}
+}
+
+// A manager that is cut off shows what it knows, refuses changes, and its
+// tasks run and are probed; back on the wire it is as before.
+func TestMinority(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 3)
+	a, c := s.nodes[0], s.nodes[2]
+	s.join(1, "manager")
+	s.join(2, "manager")
+	a.watched("web", "--replicas", "3")
+	eventually(t, 30*time.Second, "a task on each", func() bool { return len(a.placement("web")) == 3 })
+	eventually(t, 10*time.Second, "known to all", func() bool { return len(c.running("web")) == 3 })
+	here := c.held("web")
+	s.cut(2, true)
+	c.leaderless()
+	c.onlyReads("web")
+	c.stillProbed(here)
+	a.docker("service", "create", "-d", "--name", "meanwhile", "--constraint", "node.id=="+node(t, a), "app:1", "/app")
+	s.cut(2, false)
+	eventually(t, 30*time.Second, "it follows again", func() bool {
+		out, _, err := c.try("service", "ls", "--format", "{{.Name}}")
+		return err == nil && strings.Contains(out, "meanwhile")
+	})
+	eventually(t, 30*time.Second, "it takes changes again", func() bool {
+		_, _, err := c.try("service", "rm", "meanwhile")
+		return err == nil
+	})
+}
+
+// Two of three managers are lost for good: the last goes on alone, with its
+// containers as they were, and takes others in. Then the flag does the same.
+func TestLostQuorum(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 4)
+	a, d := s.nodes[0], s.nodes[3]
+	s.join(1, "manager")
+	s.join(2, "manager")
+	a.watched("web", "--replicas", "3", "-p", "8080:80")
+	eventually(t, 30*time.Second, "a task on each", func() bool { return len(a.placement("web")) == 3 })
+	lost := []string{node(t, s.nodes[1]), node(t, s.nodes[2])}
+	here, before := a.held("web"), a.service("web")
+	for i := 1; i < 3; i++ {
+		s.nodes[i].kill()
+		s.cut(i, true)
+	}
+	a.leaderless()
+	a.onlyReads("web")
+	if out := a.docker("swarm", "init", "--force-new-cluster"); !strings.Contains(out, "is now a manager") {
+		t.Errorf("init --force-new-cluster says %s", out)
+	}
+	for _, id := range lost {
+		a.docker("node", "rm", "--force", id)
+	}
+	eventually(t, 30*time.Second, "three tasks here", func() bool { return a.placement("web")[node(t, a)] == 3 })
+	if now := a.service("web"); now.ID != before.ID || now.Version != before.Version {
+		t.Errorf("the service is %s of version %d, was %s of %d", now.ID, now.Version.Index, before.ID, before.Version.Index)
+	}
+	a.stillProbed(here)
+	s.join(3, "manager")
+	if nodes := d.clusterNodes(); len(nodes) != 2 {
+		t.Errorf("nodes %+v", nodes)
+	}
+	d.docker("service", "scale", "-d", "web=4")
+	eventually(t, 30*time.Second, "four tasks", func() bool { return len(a.running("web")) == 4 })
+
+	gone := node(t, d)
+	d.kill()
+	s.cut(3, true)
+	a.leaderless()
+	a.term()
+	a.extra = append(a.extra, "--force-new-cluster")
+	a.start()
+	a.docker("node", "rm", "--force", gone)
+	eventually(t, 30*time.Second, "four tasks here", func() bool { return a.placement("web")[node(t, a)] == 4 })
+	a.stillProbed(here)
+	eventually(t, 10*time.Second, "it answers", func() bool { _, err := s.fetch(s.addr(0) + ":8080"); return err == nil })
+}
+
+// The state of a lost manager goes on at another machine with another address:
+// the same services, tokens and node. What is no whole backup is refused.
+func TestBackupRestore(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 3)
+	a, b, c := s.nodes[0], s.nodes[1], s.nodes[2]
+	s.join(1, "worker")
+	a.watched("web", "--replicas", "2", "-p", "8080:80")
+	eventually(t, 30*time.Second, "a task on each", func() bool { return len(a.placement("web")) == 2 })
+	file := filepath.Join(a.dir, "cluster.tar")
+	if out, stderr, err := a.client(filepath.Join(bin, "satl"), nil, "swarm", "backup", file); err != nil {
+		t.Fatalf("satl swarm backup: %v %s%s", err, out, stderr)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the backup: %v %v", info, err)
+	}
+	check := exec.Command("sh", "-c", "mkdir x && tar xf cluster.tar -C x && cd x && sha256sum -c SHA256SUMS")
+	check.Dir = a.dir
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("sha256sum: %v %s", err, out)
+	}
+	if _, stderr, err := b.client(filepath.Join(bin, "satl"), nil, "swarm", "backup", filepath.Join(b.dir, "no")); err == nil || !strings.Contains(stderr, "not a swarm manager") {
+		t.Errorf("backup on a worker: %v %s", err, stderr)
+	}
+	before, id, tokens := a.service("web"), node(t, a), a.docker("swarm", "join-token", "-q", "manager")
+	a.docker("service", "create", "-d", "--name", "later", "app:1", "/app")
+	a.kill()
+	s.cut(0, true)
+
+	restore := func(file string) (string, error) {
+		args := append([]string{"--net=" + netnsDir + c.netns, "--", filepath.Join(bin, "satld"), "restore", file}, c.flags()...)
+		out, err := exec.Command("nsenter", args...).CombinedOutput()
+		return string(out), err
+	}
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := restore(file); err == nil || !strings.Contains(out, "another satld") {
+		t.Errorf("restored under a daemon: %s", out)
+	}
+	c.term()
+	if out, err := restore(file); err == nil || !strings.Contains(out, "has the state of a cluster already") {
+		t.Errorf("restored over a cluster: %s", out)
+	}
+	for _, name := range []string{"raft", "certificates", "cluster.json"} {
+		if err := os.Rename(filepath.Join(c.state, name), filepath.Join(c.dir, name)); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	part := filepath.Join(a.dir, "part.tar")
+	for _, damage := range [][]byte{whole[:len(whole)/2], bytes.Replace(whole, []byte("web"), []byte("wob"), 1)} {
+		if err := os.WriteFile(part, damage, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := restore(part); err == nil || !strings.Contains(out, part) {
+			t.Errorf("a damaged backup: %v %s", err, out)
+		}
+		if left, _ := filepath.Glob(filepath.Join(c.state, "[rc][ae][fr]t*")); len(left) > 0 {
+			t.Errorf("left behind %v", left)
+		}
+	}
+	out, err := restore(file)
+	if err != nil || !strings.Contains(out, "1 services, 2 nodes") || !strings.Contains(out, id) {
+		t.Fatalf("restore: %v %s", err, out)
+	}
+	c.start()
+	if now := node(t, c); now != id {
+		t.Errorf("node %s, was %s", now, id)
+	}
+	if now := c.service("web"); now.ID != before.ID || now.Version != before.Version || c.docker("service", "ls", "-q") == "" {
+		t.Errorf("service %s of version %d, was %s of %d", now.ID, now.Version.Index, before.ID, before.Version.Index)
+	}
+	if now := c.docker("swarm", "join-token", "-q", "manager"); now != tokens {
+		t.Errorf("token %s, was %s", now, tokens)
+	}
+	if nodes := c.clusterNodes(); len(nodes) != 2 {
+		t.Errorf("nodes %+v", nodes)
+	}
+	// The manager's address is another, so the worker is told by hand.
+	old := node(t, b)
+	b.docker("swarm", "leave")
+	b.docker("swarm", "join", "--token", c.docker("swarm", "join-token", "-q", "worker"), s.addr(2)+":2377")
+	c.docker("node", "rm", "--force", old)
+	eventually(t, 60*time.Second, "two tasks on the nodes of today", func() bool {
+		on := c.placement("web")
+		return on[id]+on[node(t, b)] == 2 && len(c.running("web")) == 2
+	})
+	eventually(t, 10*time.Second, "it answers", func() bool { _, err := s.fetch(s.addr(2) + ":8080"); return err == nil })
+	if n := len(c.clusterNodes()); n != 2 {
+		t.Errorf("%d nodes", n)
+	}
+}
