@@ -218,6 +218,8 @@ func TestDamagedTasksAreMadeAnew(t *testing.T) {
 	}
 }
 
+// TestDamagedStore: the daemon's error names the file and the way out
+// (cases/store.md, store-4; every kind of damage is in package raft's tests).
 func TestDamagedStore(t *testing.T) {
 	dir := stateDir(t)
 	n := startNode(t, dir, newFake(), nil)

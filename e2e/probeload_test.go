@@ -66,7 +66,8 @@ func TestGiantProbeOutput(t *testing.T) {
 }
 
 // Many probed containers: none fails, nothing is written to the store, no more
-// probes run at a time than allowed, and a restart of the daemon is no storm.
+// probes run at a time than allowed, and a restart of the daemon is no storm
+// (cases/store.md, store-1, among others).
 func TestManyProbes(t *testing.T) {
 	const tasks, slots = 20, 8
 	d := loaded(t)
@@ -193,8 +194,9 @@ func written(t *testing.T, path string) string {
 
 // entry is one of the raft log of a daemon that does not run.
 type entry struct {
-	at   time.Time
-	what string
+	at    time.Time
+	what  string
+	tasks []*api.Task // written in it
 }
 
 // entries reads a raft log.
@@ -218,11 +220,14 @@ func entries(t *testing.T, path string) (list []entry) {
 		if err := db.GetLog(i, &l); err != nil {
 			t.Fatal(err)
 		}
-		e := entry{l.AppendedAt, l.Type.String()}
+		e := entry{at: l.AppendedAt, what: l.Type.String()}
 		var req api.InternalRaftRequest
 		if l.Type == hraft.LogCommand && req.Unmarshal(l.Data) == nil {
 			for _, a := range req.Action {
 				e.what += fmt.Sprintf(" %v %T", a.Action, a.Target)
+				if x := a.GetTask(); x != nil {
+					e.tasks = append(e.tasks, x)
+				}
 			}
 		}
 		e.what = strings.ToLower(e.what)

@@ -151,11 +151,11 @@ func TestPlanComesToRest(t *testing.T) {
 }
 
 // TestUnknownOutcome: a write that takes place after a new leader began leads
-// to no second successor.
+// to no second successor, and counts once (cases/store.md, store-2).
 func TestUnknownOutcome(t *testing.T) {
 	for _, change := range []bool{false, true} {
 		simulate(t, 1, func(s *sim) {
-			s.create(simSpec(1, restart(0, 0, 0)))
+			s.create(simSpec(1, restart(3, 0, 0)))
 			s.awaitServing("v1", 1)
 			s.prop.mu.Lock()
 			unknown := 3
@@ -174,12 +174,16 @@ func TestUnknownOutcome(t *testing.T) {
 			if made := s.watch.made(1); made != 2 || len(s.serving()) != 1 {
 				t.Errorf("%d tasks made\n%s", made, s.dump())
 			}
+			if b := s.budget(); b.Used != 1 {
+				t.Errorf("one failure counts as %+v", b)
+			}
 			s.odds()
 		})
 	}
 }
 
-// TestRefusedWrites are tried again until they take place.
+// TestRefusedWrites are tried again until they take place (cases/store.md,
+// store-2, without a later commit).
 func TestRefusedWrites(t *testing.T) {
 	simulate(t, 1, func(s *sim) {
 		refuse := true

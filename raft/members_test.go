@@ -106,11 +106,13 @@ func TestReachability(t *testing.T) {
 	})
 }
 
-// A member that was away while the log was compacted gets a snapshot.
+// A member that was away while the log was compacted gets a snapshot, also
+// where its first transfer is cut half-way (cases/store.md, store-6).
 func TestBackAfterCompaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newTrioWith(t, Config{SnapshotThreshold: 32, TrailingLogs: 8})
 		defer x.close()
+		x.cutTransfers.Store(1)
 		x.cut(2)
 		l := x.leader(0, 1)
 		for i := range 300 {
@@ -122,9 +124,16 @@ func TestBackAfterCompaction(t *testing.T) {
 		if first, err := x.nodes[l].db.FirstIndex(); err != nil || first < 100 {
 			t.Fatalf("the log was not compacted: it begins at %d (%v)", first, err)
 		}
+		begun := time.Now()
 		x.heal(2)
 		if got := x.agree(); len(got) != 300 {
 			t.Errorf("%d services after the snapshot", len(got))
+		}
+		if took := time.Since(begun); took > 30*time.Second {
+			t.Errorf("it had caught up after %v", took)
+		}
+		if left := x.cutTransfers.Load(); left != 0 {
+			t.Errorf("no transfer was cut (%d)", left)
 		}
 	})
 }

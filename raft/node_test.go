@@ -132,7 +132,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestLogStaysBounded is case store-5 with fewer entries: the file stops
+// TestLogStaysBounded is case store-5 (and the previous generation of store-4) with fewer entries: the file stops
 // growing, and commits are not slower once entries are deleted all the time.
 // (BenchmarkLog does it with 100,000.)
 func TestLogStaysBounded(t *testing.T) {
@@ -179,7 +179,7 @@ func p99(d []time.Duration) time.Duration {
 	return d[len(d)*99/100]
 }
 
-// BenchmarkLog writes 100,000 entries with the default policy.
+// BenchmarkLog writes 100,000 entries with the default policy (cases/store.md, store-5).
 func BenchmarkLog(b *testing.B) {
 	for b.Loop() {
 		m := solo(b, Config{Dir: memDir(b)})

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +22,23 @@ type trio struct {
 	t     *testing.T
 	nodes []*member
 	links []*hraft.InmemTransport
+	// cutTransfers is how many transfers of a snapshot are still to be cut.
+	cutTransfers atomic.Int64
+}
+
+// cutting is a link that cuts transfers of snapshots half-way.
+type cutting struct {
+	*hraft.InmemTransport
+	left *atomic.Int64
+}
+
+// InstallSnapshot implements hraft.Transport.
+func (c cutting) InstallSnapshot(id hraft.ServerID, to hraft.ServerAddress, args *hraft.InstallSnapshotRequest, resp *hraft.InstallSnapshotResponse, data io.Reader) error {
+	if c.left.Load() > 0 {
+		c.left.Add(-1)
+		data = io.LimitReader(data, args.Size/2)
+	}
+	return c.InmemTransport.InstallSnapshot(id, to, args, resp, data)
 }
 
 // newTrio is called inside a bubble; the first node bootstraps, the others join.
@@ -32,7 +51,7 @@ func newTrioWith(t *testing.T, cfg Config) *trio {
 		_, link := hraft.NewInmemTransport(hraft.ServerAddress(addr))
 		link.Connect(link.LocalAddr(), link)
 		x.links = append(x.links, link)
-		cfg.Dir, cfg.ID, cfg.Addr, cfg.Bootstrap, cfg.transport = t.TempDir(), fmt.Sprint("server", i), addr, i == 0, link
+		cfg.Dir, cfg.ID, cfg.Addr, cfg.Bootstrap, cfg.transport = t.TempDir(), fmt.Sprint("server", i), addr, i == 0, cutting{link, &x.cutTransfers}
 		m, err := open(t, cfg)
 		if err != nil {
 			t.Fatal(err)
