@@ -199,9 +199,8 @@ func admitSwarm(spec, current *swarm.Spec) error {
 		return errNotSupported("changing raft settings is not supported")
 	case spec.EncryptionConfig.AutoLockManagers:
 		return errNotSupported("autolock is not supported")
-	case len(spec.CAConfig.ExternalCAs) > 0 || spec.CAConfig.SigningCACert != "" || spec.CAConfig.SigningCAKey != "" ||
-		spec.CAConfig.ForceRotate != current.CAConfig.ForceRotate:
-		return errNotSupported("external certificate authorities and rotation of the root certificate are not supported")
+	case len(spec.CAConfig.ExternalCAs) > 0:
+		return errNotSupported("external certificate authorities are not supported")
 	case spec.TaskDefaults.LogDriver != nil:
 		return errNotSupported("a default log driver for tasks is not supported")
 	}

@@ -189,7 +189,7 @@ func TestSwarm(t *testing.T) {
 	for says, change := range map[string]func(*swarm.Spec){
 		"raft settings": func(s *swarm.Spec) { s.Raft.ElectionTick = 99 },
 		"autolock":      func(s *swarm.Spec) { s.EncryptionConfig.AutoLockManagers = true },
-		"certificate":   func(s *swarm.Spec) { s.CAConfig.ForceRotate++ },
+		"certificate":   func(s *swarm.Spec) { s.CAConfig.ExternalCAs = []*swarm.ExternalCA{{URL: "https://ca"}} },
 		"log driver":    func(s *swarm.Spec) { s.TaskDefaults.LogDriver = &swarm.Driver{Name: "json-file"} },
 	} {
 		if code, got := update("", change); code != 501 || !strings.Contains(got, says) {

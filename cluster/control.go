@@ -137,11 +137,17 @@ func (c *control) demote(r *api.UpdateNodeRequest) (*api.UpdateNodeResponse, err
 	return &api.UpdateNodeResponse{Node: node}, nil
 }
 
-// RemoveNode refuses managers, which have to be demoted first.
+// RemoveNode refuses managers, which have to be demoted first, and nodes that
+// are not Down, also those that a new dispatcher has not heard of yet.
 func (c *control) RemoveNode(ctx context.Context, r *api.RemoveNodeRequest) (*api.RemoveNodeResponse, error) {
 	if c.members.status(r.NodeID) != nil {
 		return nil, status.Errorf(codes.FailedPrecondition,
 			"node %s is a cluster manager and is a member of the raft cluster. It must be demoted to worker before removal", r.NodeID)
+	}
+	var node *api.Node
+	c.store.View(func(tx store.ReadTx) { node = store.GetNode(tx, r.NodeID) })
+	if node != nil && !r.Force && node.Status.State != api.NodeStatus_DOWN {
+		return nil, status.Errorf(codes.FailedPrecondition, "node %s is not down and can't be removed", node.ID)
 	}
 	return c.Server.RemoveNode(ctx, r)
 }

@@ -441,3 +441,23 @@ func TestManagersReturn(t *testing.T) {
 		t.Errorf("members %v", members)
 	}
 }
+
+// A live node is not removed, neither in the moments after a leader began,
+// which has not heard of it yet.
+func TestRemoveLiveNode(t *testing.T) {
+	t.Parallel()
+	a, b := startNode(t, stateDir(t), newFake(), nil), startNode(t, stateDir(t), newFake(), nil)
+	join(t, b, a, api.NodeRoleWorker)
+	starts := a.m().starts.Load()
+	for begun := time.Now(); time.Since(begun) < 10*time.Second && a.m().starts.Load() == starts; time.Sleep(time.Millisecond) {
+		if _, err := a.Control().RemoveNode(t.Context(), &api.RemoveNodeRequest{NodeID: b.NodeID()}); status.Code(err) != codes.FailedPrecondition {
+			t.Fatalf("removed: %v", err)
+		}
+	}
+	if a.m().starts.Load() == starts {
+		t.Error("the leader's parts did not begin anew: this test sees nothing")
+	}
+	if _, err := a.Control().RemoveNode(t.Context(), &api.RemoveNodeRequest{NodeID: b.NodeID(), Force: true}); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -247,5 +248,74 @@ func TestBackupRestore(t *testing.T) {
 	eventually(t, 10*time.Second, "it answers", func() bool { _, err := s.fetch(s.addr(2) + ":8080"); return err == nil })
 	if n := len(c.clusterNodes()); n != 2 {
 		t.Errorf("%d nodes", n)
+	}
+}
+
+// The rest of what an operator does to a cluster, in Docker's words.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 4)
+	a, b, c, d := s.nodes[0], s.nodes[1], s.nodes[2], s.nodes[3]
+	s.join(1, "manager")
+	s.join(2, "worker")
+	eventually(t, 10*time.Second, "all ready", func() bool {
+		return !slices.ContainsFunc(a.clusterNodes(), func(n clusterNode) bool { return n.Status != "Ready" })
+	})
+	a.refused("This node is already part of a swarm", "swarm", "init")
+	a.refused("participating as a manager", "swarm", "leave")
+	a.refused("is not down and can't be removed", "node", "rm", node(t, c))
+	a.refused("must be demoted", "node", "rm", "--force", node(t, b))
+	c.refused("This node is not a swarm manager", "node", "ls")
+
+	// Tokens: the one of before is nobody's.
+	old := a.docker("swarm", "join-token", "-q", "worker")
+	if now := b.docker("swarm", "join-token", "-q", "--rotate", "worker"); now == old || now != a.docker("swarm", "join-token", "-q", "worker") {
+		t.Errorf("rotated token %s, was %s", now, old)
+	}
+	d.refused("valid join token is necessary", "swarm", "join", "--token", old, s.addr(0)+":2377")
+	d.docker("service", "create", "-d", "--name", "own", "app:1", "/app")
+	d.refused("This node is already part of a swarm", "swarm", "join", "--token", a.docker("swarm", "join-token", "-q", "worker"), s.addr(0)+":2377")
+
+	// Certificates: their life, and a new authority for all, which leaves the
+	// tasks alone.
+	a.watched("web", "--mode", "global")
+	eventually(t, 30*time.Second, "a task on each", func() bool { return len(a.running("web")) == 3 })
+	here := c.held("web")
+	a.docker("swarm", "update", "--cert-expiry", "2h")
+	eventually(t, 10*time.Second, "known on all", func() bool { return strings.Contains(b.docker("info"), "Expiry Duration: 2 hours") })
+	root := a.docker("swarm", "ca")
+	a.docker("swarm", "ca", "--rotate", "--quiet")
+	now := a.docker("swarm", "ca")
+	if now == root {
+		t.Error("the authority is the old one")
+	}
+	for i, n := range s.nodes[:3] {
+		eventually(t, 10*time.Second, fmt.Sprintf("node %d trusts the new authority alone", i), func() bool {
+			data, err := os.ReadFile(filepath.Join(n.state, "certificates", "swarm-root-ca.crt"))
+			return err == nil && strings.TrimSpace(string(data)) == now
+		})
+	}
+	c.stillProbed(here)
+	d.docker("service", "rm", "own")
+	s.join(3, "worker")
+	eventually(t, 30*time.Second, "a task on the new node", func() bool { return len(a.running("web")) == 4 })
+	for _, n := range a.clusterNodes() {
+		if n.Status != "Ready" {
+			t.Errorf("%+v", n)
+		}
+	}
+
+	// Placement: by preference over two racks, and none on a node that is paused.
+	for i, rack := range []string{"1", "2", "2"} {
+		a.docker("node", "update", "--label-add", "rack="+rack, node(t, s.nodes[i]))
+	}
+	a.docker("node", "update", "--availability", "pause", node(t, d))
+	a.docker("service", "create", "-d", "--name", "spread", "--replicas", "4", "--placement-pref", "spread=node.labels.rack", "app:1", "/app")
+	eventually(t, 30*time.Second, "placed", func() bool { return len(a.running("spread")) == 4 })
+	if on := a.placement("spread"); on[node(t, a)] != 2 || on[node(t, d)] != 0 {
+		t.Errorf("spread over the racks as %v: %s\n%s", on, a.docker("node", "ls"), a.docker("node", "inspect", "--pretty", node(t, a), node(t, b), node(t, c))+a.docker("service", "ps", "spread"))
+	}
+	if len(a.running("web")) != 4 {
+		t.Error("a paused node lost its task")
 	}
 }
