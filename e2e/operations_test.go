@@ -81,7 +81,8 @@ func (d *daemon) onlyReads(service string) {
 }
 
 // A manager that is cut off shows what it knows, refuses changes, and its
-// tasks run and are probed; back on the wire it is as before.
+// tasks run and are probed; back on the wire it is as before. Then its address
+// changes.
 func TestMinority(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 3)
@@ -106,6 +107,17 @@ func TestMinority(t *testing.T) {
 		_, _, err := c.try("service", "rm", "meanwhile")
 		return err == nil
 	})
+
+	c.term()
+	s.in(s.host(2), "addr", "del", s.addr(2)+"/24", "dev", "eth0")
+	s.in(s.host(2), "addr", "add", "10.77.0.33/24", "dev", "eth0")
+	s.in(s.host(2), "route", "replace", "default", "via", "10.77.0.254")
+	c.start()
+	eventually(t, 30*time.Second, "known under its new address", func() bool {
+		return a.docker("node", "inspect", "--format", "{{.ManagerStatus.Addr}} {{.ManagerStatus.Reachability}} {{.Status.State}}", node(t, c)) ==
+			"10.77.0.33:2377 reachable ready"
+	})
+	c.docker("service", "scale", "-d", "web=4")
 }
 
 // Two of three managers are lost for good: the last goes on alone, with its
@@ -306,14 +318,14 @@ func TestOperations(t *testing.T) {
 	}
 
 	// Placement: by preference over two racks, and none on a node that is paused.
-	for i, rack := range []string{"1", "2", "2"} {
+	for i, rack := range []string{"1", "2", "2", "2"} {
 		a.docker("node", "update", "--label-add", "rack="+rack, node(t, s.nodes[i]))
 	}
 	a.docker("node", "update", "--availability", "pause", node(t, d))
 	a.docker("service", "create", "-d", "--name", "spread", "--replicas", "4", "--placement-pref", "spread=node.labels.rack", "app:1", "/app")
 	eventually(t, 30*time.Second, "placed", func() bool { return len(a.running("spread")) == 4 })
 	if on := a.placement("spread"); on[node(t, a)] != 2 || on[node(t, d)] != 0 {
-		t.Errorf("spread over the racks as %v: %s\n%s", on, a.docker("node", "ls"), a.docker("node", "inspect", "--pretty", node(t, a), node(t, b), node(t, c))+a.docker("service", "ps", "spread"))
+		t.Errorf("spread over the racks as %v", on)
 	}
 	if len(a.running("web")) != 4 {
 		t.Error("a paused node lost its task")
