@@ -43,6 +43,8 @@ type Config struct {
 	ForceNewCluster bool
 
 	boot string // random, of this run of the daemon
+	// compact, in tests, is how many entries go into a snapshot; 0 is raft's default.
+	compact uint64
 }
 
 // Executor runs a node's tasks, and takes the secrets and configs that these
