@@ -134,6 +134,14 @@ func (n *member) runAgent(ctx context.Context, renewer *ca.TLSRenewer) error {
 	}
 }
 
+// dismissed has this manager become a worker. Soon nobody answers its own
+// manager's part any more, which its agent would ask first.
+func (n *member) dismissed(renewer *ca.TLSRenewer) {
+	n.broker.SetLocalConn(nil)
+	renewer.SetExpectedRole(ca.WorkerRole)
+	renewer.Renew()
+}
+
 // followNode renews the certificate when the manager asks for it or this
 // node's role changed, and takes a new root certificate.
 func (n *member) followNode(c *agent.NodeChanges, role *api.NodeRole, renewer *ca.TLSRenewer) {
@@ -144,11 +152,8 @@ func (n *member) followNode(c *agent.NodeChanges, role *api.NodeRole, renewer *c
 		*role = want
 		if changed {
 			if want == api.NodeRoleWorker {
-				// Soon nobody answers this node's own manager any more.
-				n.broker.SetLocalConn(nil)
-			}
-			name, err := ca.ParseRole(want)
-			if err == nil {
+				n.dismissed(renewer)
+			} else if name, err := ca.ParseRole(want); err == nil {
 				renewer.SetExpectedRole(name)
 			}
 		}

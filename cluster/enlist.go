@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/moby/swarmkit/v2/api"
+	"github.com/moby/swarmkit/v2/ca"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,6 +21,8 @@ const (
 	// enlistRetry is the wait before a manager that is not in the consensus yet
 	// asks again.
 	enlistRetry = 500 * time.Millisecond
+	// enlistedCheck is how often one that is in looks whether it still is.
+	enlistedCheck = 2 * time.Second
 	// enlistBound bounds one question.
 	enlistBound = 10 * time.Second
 	// reachBound is how long an address may take to answer.
@@ -36,8 +39,9 @@ type enlistment struct {
 
 // enlist sees to it that this manager is in the consensus under its address
 // of today, until ctx is done: a new manager joins so, and one whose address
-// changed is found again.
-func (n *member) enlist(ctx context.Context) error {
+// changed is found again. One that is told that it is no manager any more, which
+// the consensus does not tell those that it drops, becomes a worker.
+func (n *member) enlist(ctx context.Context, renewer *ca.TLSRenewer) error {
 	empty := n.raft.Empty()
 	wait := time.NewTimer(0)
 	defer wait.Stop()
@@ -47,19 +51,25 @@ func (n *member) enlist(ctx context.Context) error {
 			return nil
 		case <-wait.C:
 		}
-		if n.enlisted() && !empty {
-			wait.Reset(enlistBound)
+		in := n.enlisted() && !empty
+		if leader, _ := n.raft.Leader(); in && leader != "" {
+			wait.Reset(enlistedCheck)
 			continue
 		}
+		again := enlistRetry
 		switch applied, err := n.enlistOnce(ctx, empty); {
 		case err == nil:
 			empty = false
 			n.awaitIndex(ctx, applied)
 			n.caughtUp.Store(true)
-		case ctx.Err() == nil:
+		case status.Code(err) == codes.PermissionDenied:
+			n.log.Info("this node is no manager any more", "reason", status.Convert(err).Message())
+			n.dismissed(renewer)
+			again = enlistBound // until it is another member
+		case ctx.Err() == nil && !in:
 			n.log.Warn("this manager could not be entered in the consensus yet", "address", n.advertise, "error", err)
 		}
-		wait.Reset(enlistRetry)
+		wait.Reset(again)
 	}
 }
 
@@ -80,8 +90,9 @@ func (n *member) enlistOnce(ctx context.Context, empty bool) (applied uint64, er
 	defer cancel()
 	err = status.Error(codes.Unavailable, "no other manager is known")
 	for _, p := range n.known() {
-		if err = n.ask(ctx, p.Addr, "enlist", enlistment{Addr: n.advertise, Empty: empty}, &applied); err == nil {
-			return applied, nil
+		err = n.ask(ctx, p.Addr, "enlist", enlistment{Addr: n.advertise, Empty: empty}, &applied)
+		if err == nil || status.Code(err) == codes.PermissionDenied {
+			return applied, err
 		}
 	}
 	return 0, err

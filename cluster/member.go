@@ -182,7 +182,7 @@ func (n *member) run(ctx context.Context) error {
 		g.Go(func() error { return n.keepKnown(ctx) })
 		g.Go(func() error { return n.keepMesh(ctx) })
 		if n.raft != nil {
-			g.Go(func() error { return n.enlist(ctx) })
+			g.Go(func() error { return n.enlist(ctx, renewer) })
 		}
 		return g.Wait()
 	})

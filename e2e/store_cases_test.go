@@ -62,6 +62,7 @@ func TestStore1(t *testing.T) {
 	if !strings.Contains(failed.Status.Err, words) {
 		t.Errorf("the error is %q", failed.Status.Err)
 	}
+	d.awaitTask(20*time.Second, "web", "decided upon", func(x task) bool { return x.ID == failed.ID && x.DesiredState != "running" })
 	d.kill()
 	// What the node reports is one entry; what is decided of it, here not to
 	// replace the task, is another, with the whole task in it again.
