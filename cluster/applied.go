@@ -13,7 +13,10 @@ import (
 )
 
 const (
-	// appliedKey carries how far the leader's store was when it answered.
+	// appliedKey carries how far the leader's store was when it answered. An
+	// answer without it is not the other node's, but gRPC's own word on what
+	// became of the question; one with nothing in it is that of a node that
+	// does not lead, or an error.
 	appliedKey = "satl-applied"
 	// appliedBound is how long an answer waits for this node's store to be as
 	// far; what follows may then read older state.
@@ -38,25 +41,36 @@ func isRead(name string) bool {
 // store is.
 func (n *member) tellApplied(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	resp, err := handler(ctx, req)
-	if err == nil && n.raft != nil && n.raft.Leads() && isWrite(info.FullMethod) {
-		_ = grpc.SetTrailer(ctx, metadata.Pairs(appliedKey, strconv.FormatUint(n.raft.GetVersion().Index, 10))) // fails only outside of a call
+	if isWrite(info.FullMethod) {
+		var applied string
+		if err == nil && n.raft != nil && n.raft.Leads() {
+			applied = strconv.FormatUint(n.raft.GetVersion().Index, 10)
+		}
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(appliedKey, applied)) // fails only outside of a call
 	}
 	return resp, err
 }
 
 // awaitApplied is the follower's part: a client that writes here and then
-// reads here finds what it wrote.
+// reads here finds what it wrote. A write whose answer is lost is told as
+// such; see lost.
 func (n *member) awaitApplied(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	if n.raft == nil || !isWrite(method) {
+	if !isWrite(method) {
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
 	var trailer metadata.MD
-	if err := invoker(ctx, method, req, reply, cc, append(opts, grpc.Trailer(&trailer))...); err != nil {
+	ctx, sent := noteSending(ctx)
+	err := invoker(ctx, method, req, reply, cc, append(opts, grpc.Trailer(&trailer))...)
+	answer := trailer.Get(appliedKey)
+	if err != nil {
+		if len(answer) == 0 && sent.Load() && n.changes(ctx, method) {
+			err = lost(err)
+		}
 		return err
 	}
-	index, err := strconv.ParseUint(first(trailer.Get(appliedKey)), 10, 64)
-	if err != nil {
-		return nil // another follower answered, or none of our kind
+	index, err := strconv.ParseUint(first(answer), 10, 64)
+	if err != nil || n.raft == nil {
+		return nil // another follower answered
 	}
 	ctx, cancel := context.WithTimeout(ctx, appliedBound)
 	defer cancel()

@@ -90,7 +90,7 @@ func (c *conns) dial(key, addr string, creds credentials.TransportCredentials) (
 		grpc.WithTransportCredentials(creds), grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: wait, MinConnectTimeout: peerAnswer}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: peerSilence, Timeout: peerAnswer}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithStatsHandler(sending{}),
 	}
 	if c.unary != nil {
 		options = append(options, grpc.WithChainUnaryInterceptor(c.unary))

@@ -123,7 +123,7 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 		n.store = store.NewMemoryStore(nil)
 		n.remote, n.local = n.servers()
 		n.pipe = newPipe()
-		n.conn, err = dialLocal(n.pipe)
+		n.conn, err = n.dialLocal()
 		return n, err
 	}
 	if !exists && used && !joined && !n.remember.left() {
@@ -150,7 +150,7 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 	n.logs = logbroker.New(n.store)
 	n.remote, n.local = n.services()
 	n.pipe = newPipe()
-	if n.conn, err = dialLocal(n.pipe); err != nil {
+	if n.conn, err = n.dialLocal(); err != nil {
 		return nil, err
 	}
 	n.broker.SetLocalConn(n.conn)

@@ -64,7 +64,7 @@ func (n *member) servers() (remote, local *grpc.Server) {
 	remote = grpc.NewServer(grpc.Creds(n.id.sec.ServerTLSCreds), grpc.MaxRecvMsgSize(maxMessage),
 		grpc.ChainUnaryInterceptor(n.tellApplied),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: peerSilence / 2, PermitWithoutStream: true}))
-	local = grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32))
+	local = grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.ChainUnaryInterceptor(n.tellApplied))
 	n.calls = n.answers()
 	remote.RegisterService(&peerService, n)
 	return remote, local
@@ -138,9 +138,10 @@ func (n *member) asLocal(ctx context.Context) (context.Context, error) {
 }
 
 // dialLocal is this process's connection to its own services.
-func dialLocal(p *pipe) (*grpc.ClientConn, error) {
+func (n *member) dialLocal() (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///local",
-		grpc.WithContextDialer(p.Dial),
+		grpc.WithContextDialer(n.pipe.Dial),
+		grpc.WithChainUnaryInterceptor(n.unreached, n.awaitApplied), grpc.WithStatsHandler(sending{}),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
