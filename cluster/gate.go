@@ -55,12 +55,13 @@ func (n *member) leaderless() error {
 	return errLeaderless
 }
 
-// load opens the gate for reads, once: what this node stored itself before it
-// was opened is known to be the cluster's only from a leader.
+// load opens the gate for reads, once: after a start the store holds no more
+// than the last snapshot did. What this node knew before, and told its clients,
+// is in a log of which it has yet to learn from a leader how much is valid.
 func (n *member) load(ctx context.Context) error {
 	tick := time.NewTicker(readyPoll)
 	defer tick.Stop()
-	for n.raft != nil && (n.ready(ctx) != nil || !n.raft.CaughtUp()) {
+	for n.raft != nil && !n.asFar(ctx) {
 		select {
 		case <-ctx.Done():
 			return nil

@@ -228,6 +228,45 @@ func TestMinorityReads(t *testing.T) {
 	}
 }
 
+// A manager that was started again shows nothing before it shows all that it
+// knew before its end.
+func TestReturnedManagerReads(t *testing.T) {
+	t.Parallel()
+	nodes := trio(t)
+	l := leader(t, nodes...)
+	const services = 60
+	for i := range services {
+		create(t, l, replicas(fmt.Sprint("service", i), 0))
+	}
+	for _, n := range nodes {
+		if n == l {
+			continue
+		}
+		eventually(t, 10*time.Second, "all there", func() string {
+			if now := countServices(n); now != services {
+				return fmt.Sprint(now)
+			}
+			return ""
+		})
+		if err := n.stop(); err != nil {
+			t.Fatal(err)
+		}
+		back := startNode(t, n.cfg.StateDir, newFake(), func(c *Config) { c.ListenAddr = n.AdvertiseAddr() })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		err := back.Loaded(ctx)
+		cancel()
+		if now := countServices(back); err != nil || now != services {
+			t.Errorf("loaded with %d of %d services (%v)", now, services, err)
+		}
+	}
+}
+
+func countServices(n *running) int {
+	var all []*api.Service
+	n.Store().View(func(tx store.ReadTx) { all, _ = store.FindServices(tx, store.All) })
+	return len(all)
+}
+
 func setRole(t testing.TB, by *running, id string, role api.NodeRole) error {
 	t.Helper()
 	for {

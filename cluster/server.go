@@ -96,6 +96,7 @@ func (n *member) answers() map[string]call {
 			}
 			return n.directory.Read(ctx, known)
 		}),
+		"applied":          handle(managerOnly, true, n.howFar),
 		"create-network":   handle(managerOnly, true, n.storeNetwork),
 		"keep-report":      handle(anyNode, true, n.keepReport),
 		"may-replace":      handle(anyNode, true, n.mayReplace),

@@ -65,13 +65,6 @@ func NumericID(id string) uint64 {
 // Leads tells whether this node leads and accepts writes.
 func (n *Node) Leads() bool { return n.fsm.leads() }
 
-// CaughtUp tells whether this node has taken in all that it knows to be
-// committed, and has heard what that is.
-func (n *Node) CaughtUp() bool {
-	committed := n.raft.CommitIndex()
-	return committed > 0 && n.raft.AppliedIndex() >= committed
-}
-
 // Trouble is what keeps this node from leading, if it is its own state
 // directory; nil otherwise.
 func (n *Node) Trouble() error {
