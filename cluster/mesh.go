@@ -51,6 +51,13 @@ func (n *member) keepMesh(ctx context.Context) error {
 		g.Go(func() error { return reader.Run(ctx) })
 		return g.Wait()
 	}
+	// Not out of the store as it is after a start, which knows of no other node
+	// and would take all of them out of traffic.
+	select {
+	case <-n.loaded:
+	case <-ctx.Done():
+		return g.Wait()
+	}
 	watch := newStoreWatch(n.store, n.cfg.Traffic.Own)
 	defer watch.close()
 	var seen elsewhere // between View and Members, which one goroutine calls in turn

@@ -54,6 +54,15 @@ func (t *Table) Run(ctx context.Context) error {
 		t.Settled()
 	case <-t.settled:
 	}
+	remote := time.NewTimer(t.cfg.SettleRemote)
+	defer remote.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-t.told:
+	case <-t.leaving:
+	case <-remote.C:
+	}
 	var p pass
 	timer := time.NewTimer(0)
 	defer timer.Stop()

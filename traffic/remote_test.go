@@ -5,6 +5,8 @@ package traffic
 import (
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func remoteMember(id, addr string, serving bool) Member {
@@ -69,5 +71,46 @@ func TestSameRemote(t *testing.T) {
 	case <-moved:
 		t.Error("what other nodes do is told to them as this node's change")
 	default:
+	}
+}
+
+// After a start the pools are not written before it is known who serves on
+// other nodes; but for long they do not wait for it, and not at all once one of
+// this node's own is to leave.
+func TestPoolsWaitForOtherNodes(t *testing.T) {
+	own, other := remoteMember("a", "10.89.1.2", true), remoteMember("b", "10.89.1.3", true)
+	for name, c := range map[string]struct {
+		then   func(t *testing.T, table *Table)
+		after  time.Duration
+		within time.Duration
+		want   string
+	}{
+		"told":    {func(_ *testing.T, table *Table) { table.SetRemote([]Member{other}) }, time.Second, 0, "10.89.1.2 10.89.1.3"},
+		"nobody":  {func(_ *testing.T, table *Table) { table.SetRemote(nil) }, time.Second, 0, "10.89.1.2"},
+		"untold":  {func(*testing.T, *Table) {}, 0, 5 * time.Second, "10.89.1.2"},
+		"leaving": {func(t *testing.T, table *Table) { table.Withdraw(t.Context(), "a") }, time.Second, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakeFilter{}
+				table := New(Config{Redirector: f, SettleRemote: 5 * time.Second})
+				if err := table.Put(t.Context(), own); err != nil {
+					t.Fatal(err)
+				}
+				table.Settled()
+				go table.Run(t.Context())
+				time.Sleep(c.after)
+				synctest.Wait()
+				if n, _ := f.count(); n != 0 {
+					t.Fatalf("written %d times before it is known", n)
+				}
+				c.then(t, table)
+				time.Sleep(c.within)
+				synctest.Wait()
+				if n, _ := f.count(); n != 1 || f.members() != c.want {
+					t.Errorf("written %d times, members %q, want %q", n, f.members(), c.want)
+				}
+			})
+		})
 	}
 }

@@ -38,6 +38,11 @@ type Config struct {
 	// daemon that was restarted must not empty the pools that it left in
 	// place before it has found its tasks again. 0 is DefaultSettle.
 	Settle time.Duration
+	// SettleRemote is how much longer Run waits for the first SetRemote, so that
+	// the pools left in place do not lose the members of other nodes either. It
+	// waits no longer than until a member of this node is to leave. 0 is not at
+	// all.
+	SettleRemote time.Duration
 }
 
 // DefaultSettle is within the second that a restarted daemon has to set pools
@@ -60,6 +65,8 @@ type Table struct {
 	metrics metrics
 	nudge   chan struct{} // holds one: the loop has something to look at
 	settled chan struct{}
+	told    chan struct{} // closed by the first SetRemote
+	leaving chan struct{} // holds one: a member of this node is to leave
 
 	mu       sync.Mutex // guards what follows
 	members  map[string]*record
@@ -72,6 +79,7 @@ type Table struct {
 	failure  error              // of the last attempt
 	since    time.Time          // of the first failure in a row
 	settling bool
+	knows    bool // told is closed
 	stopped  bool
 }
 
@@ -81,7 +89,7 @@ func New(cfg Config) *Table {
 	cfg.Settle = cmp.Or(cfg.Settle, DefaultSettle)
 	t := &Table{
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Registerer),
-		nudge: make(chan struct{}, 1), settled: make(chan struct{}),
+		nudge: make(chan struct{}, 1), settled: make(chan struct{}), told: make(chan struct{}), leaving: make(chan struct{}, 1),
 		members: make(map[string]*record), progress: make(chan struct{}), moved: make(chan struct{}), settling: true,
 	}
 	if t.log == nil {
@@ -124,6 +132,9 @@ func (t *Table) Put(ctx context.Context, m Member) error {
 	t.members[m.ContainerID] = r
 	served := old != nil && old.serves()
 	gen, wait := t.changed(), r.serves() && len(m.Ports) > 0 && !t.settling
+	if served && !r.serves() {
+		t.leaves()
+	}
 	t.mu.Unlock()
 	if served != r.serves() {
 		t.log.Info("traffic changed", "task_id", m.TaskID, "container", m.Name, "service", m.ServiceName, "serving", r.serves())
@@ -149,6 +160,7 @@ func (t *Table) Withdraw(ctx context.Context, containerID string) error {
 	t.members[containerID] = &record{Member: m, withdrawn: true}
 	t.members[containerID].Serving, t.members[containerID].Unhealthy = false, false
 	gen := t.changed()
+	t.leaves()
 	t.mu.Unlock()
 	if served {
 		t.log.Info("traffic changed", "task_id", m.TaskID, "container", m.Name, "service", m.ServiceName, "serving", false)
@@ -174,6 +186,7 @@ func (t *Table) Remove(ctx context.Context, containerID string) error {
 	delete(t.members, containerID)
 	t.ended = append(t.ended, endedFlows(r.Member)...)
 	gen := t.changed()
+	t.leaves()
 	t.mu.Unlock()
 	if len(r.Ports) == 0 {
 		return nil
@@ -182,6 +195,15 @@ func (t *Table) Remove(ctx context.Context, containerID string) error {
 		return fmt.Errorf("remove %s from traffic: %w", r.Name, err)
 	}
 	return nil
+}
+
+// leaves ends the wait for SetRemote: traffic to a member that stops is worse
+// than a pool without those of other nodes for a moment.
+func (t *Table) leaves() {
+	select {
+	case t.leaving <- struct{}{}:
+	default:
+	}
 }
 
 // changed counts a change and wakes the loop; the caller holds the lock.
@@ -222,6 +244,10 @@ func (t *Table) confirmed(ctx context.Context, gen uint64) error {
 func (t *Table) SetRemote(members []Member) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.knows {
+		t.knows = true
+		close(t.told)
+	}
 	next := make(map[string]*record, len(members))
 	same := true
 	for _, m := range members {

@@ -34,6 +34,10 @@ import (
 	"satld/traffic"
 )
 
+// settleRemote is how long the packet filter, as an earlier daemon left it, is
+// let be after a start until the cluster says who serves on other nodes.
+const settleRemote = 5 * time.Second
+
 // daemon runs satld until ctx ends. Tasks, pools and NAT are left in place,
 // so that a stop or an upgrade is not noticed by clients. reloads acts on
 // SIGHUP until its context ends.
@@ -54,7 +58,7 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	monitor := healthcheck.NewMonitor(healthcheck.Options{Logger: log, Registerer: registry})
 	var joined atomic.Pointer[cluster.Node] // set once the cluster is open; DNS may ask before
 	table := traffic.New(traffic.Config{
-		Redirector: n.redirect, Logger: log, Registerer: registry,
+		Redirector: n.redirect, Logger: log, Registerer: registry, SettleRemote: settleRemote,
 		Subnets: func() []redirect.Subnet { return subnets(n.networks) },
 		Known: func(service string) bool {
 			member := joined.Load()
