@@ -198,7 +198,7 @@ func (n *Node) newRaft() (r *hraft.Raft, err error) {
 			r, err = nil, fmt.Errorf("%v", p)
 		}
 	}()
-	return hraft.NewRaft(n.raftConfig(n.leader), n.fsm, n.logStore(), n.disk, n.snaps, n.transport)
+	return hraft.NewRaft(n.raftConfig(n.leader), n.fsm, n.logStore(), n.disk, n.snaps, newReturning(n.transport, n.closed))
 }
 
 func (n *Node) raftConfig(notify chan<- bool) *hraft.Config {
