@@ -11,7 +11,7 @@ BIN     ?= bin
 export CGO_ENABLED = 0
 LDFLAGS  = -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 
-.PHONY: all build setup demo test vet bench package clean
+.PHONY: all build setup demo test soak vet bench package clean
 
 all: build
 
@@ -35,6 +35,11 @@ vet:
 # real thing (e2e). One package at a time: the rings share one machine.
 test: setup vet
 	scripts/test
+
+# What make test does with two or three leaders, for longer: see docs/cluster.md.
+soak: setup
+	$(GO) test -count=1 -timeout 60m -parallel 1 -v ./e2e -run '^(TestSoak|TestLostNode|TestHistory)$$' \
+		-kills 30 -lost 5 -history-kills 20 -history-operations 20000
 
 bench: setup build
 	bench/run

@@ -30,6 +30,9 @@ var (
 	historyOps   = flag.Int("history-operations", 2000, "least number of operations of TestHistory")
 )
 
+// historyKeys are the names that the clients contend for.
+const historyKeys = 24
+
 // Writes of several clients to all managers, while one leader after the other
 // is killed: none acknowledged is lost, none takes place twice, none refused
 // takes place at all (cases/store.md, store-2).
@@ -40,7 +43,7 @@ func TestHistory(t *testing.T) {
 	s.join(2, "manager")
 	w := &writers{t: t, site: s, begun: time.Now()}
 	for _, d := range s.nodes {
-		w.http = append(w.http, unixClient(d.sock))
+		w.http = append(w.http, unixClient(d.sock, time.Minute))
 	}
 	const clients = 8
 	var wg sync.WaitGroup
@@ -53,10 +56,10 @@ func TestHistory(t *testing.T) {
 	var elections []time.Duration
 	for kill := range *historyKills {
 		w.progress(*historyOps / (2 * *historyKills))
-		leader := w.leader(-1)
+		leader := s.leader(-1)
 		killed := time.Now()
 		s.nodes[leader].kill()
-		next := w.leader(leader)
+		next := s.leader(leader)
 		elections = append(elections, time.Since(killed).Round(10*time.Millisecond))
 		w.progress(*historyOps / (4 * *historyKills))
 		s.nodes[leader].start()
@@ -75,7 +78,7 @@ func TestHistory(t *testing.T) {
 	t.Logf("%d operations in %v, %d of them writes: %v; elections %v", len(ops), time.Since(w.begun).Round(time.Second),
 		len(ops)-counts["read done"], counts, elections)
 	for _, e := range elections {
-		if e > 5*time.Second {
+		if e > electionBound {
 			t.Errorf("a new leader after %v", e)
 		}
 	}
@@ -89,17 +92,6 @@ func TestHistory(t *testing.T) {
 	if counts["create done"] < 50 || counts["swap done"] < *historyOps/8 || counts["delete done"] < 20 {
 		t.Errorf("too few writes to tell: %v", counts)
 	}
-}
-
-// unixClient talks HTTP over a socket, with a connection for each request: so
-// that nothing is sent twice.
-func unixClient(sock string) *http.Client {
-	return &http.Client{Timeout: time.Minute, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", sock)
-		},
-	}}
 }
 
 // writers are clients of all managers, and what they did.
@@ -121,32 +113,6 @@ func (w *writers) progress(n int) {
 	w.t.Helper()
 	until := w.count.Load() + int64(n)
 	eventually(w.t, time.Minute, fmt.Sprintf("%d more operations", n), func() bool { return w.count.Load() >= until })
-}
-
-// leader waits for a leader that is not the node given, and returns its node.
-func (w *writers) leader(not int) (leader int) {
-	w.t.Helper()
-	leader = -1
-	eventually(w.t, 30*time.Second, "leader", func() bool {
-		for i := range w.site.nodes {
-			if i != not && w.leads(i) {
-				leader = i
-			}
-		}
-		return leader >= 0
-	})
-	return leader
-}
-
-// leads tells whether a node says that it leads.
-func (w *writers) leads(i int) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	var nodes []swarm.Node
-	status, _, err := w.call(ctx, i, http.MethodGet, "/nodes", nil, &nodes)
-	return err == nil && status == http.StatusOK && slices.ContainsFunc(nodes, func(n swarm.Node) bool {
-		return n.ManagerStatus != nil && n.ManagerStatus.Leader && strings.HasPrefix(n.ManagerStatus.Addr, w.site.addr(i)+":")
-	})
 }
 
 // call is one request to one manager; text is what an error says.
@@ -187,7 +153,7 @@ func (w *writers) call(ctx context.Context, manager int, method, path string, in
 func (w *writers) client(id int) {
 	random := rand.New(rand.NewPCG(uint64(id), uint64(w.begun.UnixNano())))
 	for !w.stop.Load() {
-		key := fmt.Sprintf("key%d", random.IntN(24))
+		key := fmt.Sprintf("key%d", random.IntN(historyKeys))
 		at := random.IntN(len(w.site.nodes))
 		read := w.do(history.Op{Client: id, Manager: at, Kind: history.Read, Key: key})
 		if read.Outcome != history.Done {
@@ -333,7 +299,7 @@ func (w *writers) settle() (last []history.Op) {
 		w.t.Fatal(err)
 	}
 	names := map[string]history.Op{}
-	for i := range 24 {
+	for i := range historyKeys {
 		names[fmt.Sprintf("key%d", i)] = history.Op{}
 	}
 	ids := map[string]bool{}

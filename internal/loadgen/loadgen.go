@@ -28,6 +28,8 @@ type Config struct {
 	Timeout time.Duration // of one request from dial to its last byte; 0 is 10 s
 	// Most ends the run after so many requests; 0 leaves that to the context.
 	Most int
+	// Dial opens a connection; nil is from where this program runs.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Failure is one request that did not end in a whole answer of status 200.
@@ -73,6 +75,9 @@ func Run(ctx context.Context, cfg Config) Report {
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 10 * time.Second
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = new(net.Dialer).DialContext
 	}
 	var (
 		mu     sync.Mutex
@@ -123,7 +128,9 @@ func Run(ctx context.Context, cfg Config) Report {
 // request is one GET over a new connection, which nothing is tried again for.
 func request(cfg Config) (body string, err error) {
 	deadline := time.Now().Add(cfg.Timeout)
-	c, err := net.DialTimeout("tcp", cfg.Addr, cfg.Timeout)
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	c, err := cfg.Dial(ctx, "tcp", cfg.Addr)
 	if err != nil {
 		return "", brief("dial", err)
 	}
