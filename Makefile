@@ -39,7 +39,7 @@ test: setup vet
 # What make test does with two or three leaders, for longer: see docs/cluster.md.
 soak: setup
 	$(GO) test -count=1 -timeout 60m -parallel 1 -v ./e2e -run '^(TestSoak|TestLostNode|TestHistory)$$' \
-		-kills 30 -lost 5 -history-kills 20 -history-operations 20000
+		-election 5s -rate 40 -kills 30 -lost 5 -history-kills 20 -history-operations 20000
 
 bench: setup build
 	bench/run

@@ -333,19 +333,25 @@ type task struct {
 // tasks lists a service's tasks, newest last.
 func (d *daemon) tasks(service string) []task {
 	d.t.Helper()
-	data, err := d.get("/tasks?filters=" + `%7B%22service%22%3A%5B%22` + service + `%22%5D%7D`)
+	list, err := d.tryTasks(service)
 	if err != nil {
-		d.t.Fatal(err)
-	}
-	var list []task
-	if err := json.Unmarshal(data, &list); err != nil {
 		d.t.Fatal(err)
 	}
 	return list
 }
 
+func (d *daemon) tryTasks(service string) (list []task, err error) {
+	data, err := d.get("/tasks?filters=" + `%7B%22service%22%3A%5B%22` + service + `%22%5D%7D`)
+	if err != nil {
+		return nil, err
+	}
+	return list, json.Unmarshal(data, &list)
+}
+
 // running are the tasks of a service that are RUNNING and wanted so.
 func (d *daemon) running(service string) []task {
 	d.t.Helper()
-	return slices.DeleteFunc(d.tasks(service), func(t task) bool { return t.Status.State != "running" || t.DesiredState != "running" })
+	return slices.DeleteFunc(d.tasks(service), notRunning)
 }
+
+func notRunning(t task) bool { return t.Status.State != "running" || t.DesiredState != "running" }

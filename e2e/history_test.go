@@ -78,7 +78,7 @@ func TestHistory(t *testing.T) {
 	t.Logf("%d operations in %v, %d of them writes: %v; elections %v", len(ops), time.Since(w.begun).Round(time.Second),
 		len(ops)-counts["read done"], counts, elections)
 	for _, e := range elections {
-		if e > electionBound {
+		if e > *electionBound {
 			t.Errorf("a new leader after %v", e)
 		}
 	}
@@ -112,7 +112,7 @@ type writers struct {
 func (w *writers) progress(n int) {
 	w.t.Helper()
 	until := w.count.Load() + int64(n)
-	eventually(w.t, time.Minute, fmt.Sprintf("%d more operations", n), func() bool { return w.count.Load() >= until })
+	eventually(w.t, 3*time.Minute, fmt.Sprintf("%d more operations", n), func() bool { return w.count.Load() >= until })
 }
 
 // call is one request to one manager; text is what an error says.
@@ -271,13 +271,13 @@ func (w *writers) outcome(op history.Op, status int, err error) history.Outcome 
 func (w *writers) settle() (last []history.Op) {
 	w.t.Helper()
 	// What an earlier leader left is decided once a write of today is.
-	eventually(w.t, 30*time.Second, "one more write", func() bool {
+	eventually(w.t, time.Minute, "one more write", func() bool {
 		status, _, err := w.call(context.Background(), 0, http.MethodPost, "/services/create", spec("barrier", "barrier", "barrier"), nil)
 		return err == nil && (status < 300 || status == http.StatusConflict)
 	})
 	begun := time.Since(w.begun)
 	var shown []byte
-	eventually(w.t, 30*time.Second, "all managers show the same", func() bool {
+	eventually(w.t, time.Minute, "all managers show the same", func() bool {
 		var all [][]byte
 		for i := range w.site.nodes {
 			var list []swarm.Service

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,10 +27,9 @@ import (
 var (
 	kills = flag.Int("kills", 2, "leaders killed by TestSoak")
 	lost  = flag.Int("lost", 1, "nodes lost by TestLostNode, one after the other")
+	// rate is low where tests share a machine: what is slow there is the client.
+	rate = flag.Int("rate", 10, "requests a second to each manager, each over a new connection, of TestSoak and TestLostNode")
 )
-
-// soakRate is requests a second to each manager, each over a new connection.
-const soakRate = 40
 
 // under is the load on the published port of each manager, from the client's
 // place, and when each manager was down.
@@ -47,12 +45,12 @@ type span struct{ from, to time.Time }
 
 func (s span) has(t time.Time) bool { return !t.Before(s.from) && (s.to.IsZero() || !t.After(s.to)) }
 
-func (s *site) under(port int) *under {
+func (s *site) under(port int, timeout time.Duration) *under {
 	ctx, cancel := context.WithCancel(context.Background())
 	u := &under{s: s, stop: cancel, reports: make([]loadgen.Report, len(s.nodes)), down: make([][]span, len(s.nodes))}
 	for i := range s.nodes {
 		u.wg.Go(func() {
-			u.reports[i] = loadgen.Run(ctx, loadgen.Config{Addr: fmt.Sprintf("%s:%d", s.addr(i), port), Rate: soakRate, Timeout: 5 * time.Second,
+			u.reports[i] = loadgen.Run(ctx, loadgen.Config{Addr: fmt.Sprintf("%s:%d", s.addr(i), port), Rate: *rate, Timeout: timeout,
 				Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 					return dialIn(ctx, s.client(), network, addr)
 				}})
@@ -129,7 +127,7 @@ func TestSoak(t *testing.T) {
 	if len(before) != 3 {
 		t.Fatalf("containers %v", before)
 	}
-	load := s.under(8080)
+	load := s.under(8080, 10*time.Second)
 	var elections []time.Duration
 	for range *kills {
 		leader := s.leader(-1)
@@ -139,18 +137,18 @@ func TestSoak(t *testing.T) {
 		elections = append(elections, time.Since(killed))
 		s.nodes[leader].start()
 		load.down[leader] = append(load.down[leader], span{killed, time.Now()})
-		eventually(t, 20*time.Second, "all managers reachable", func() bool { return s.reachable() == 3 })
+		eventually(t, time.Minute, "all managers reachable", func() bool { return s.reachable() == 3 })
 	}
 	up, down := load.end()
 	slices.Sort(elections)
 	t.Logf("%d kills: a new leader after %v at best, %v at the median, %v at worst; failed at managers that were up: %d, at those that were down: %d",
 		*kills, elections[0].Round(time.Millisecond), elections[len(elections)/2].Round(time.Millisecond),
 		elections[len(elections)-1].Round(time.Millisecond), len(up), len(down))
-	if worst := elections[len(elections)-1]; worst > electionBound {
+	if worst := elections[len(elections)-1]; worst > *electionBound {
 		t.Errorf("a new leader after %v", worst)
 	}
-	for _, f := range append(up, down...) {
-		t.Errorf("a request failed at %v: %v", f.At, f.Err)
+	if failed := append(up, down...); len(failed) > 0 {
+		t.Errorf("%d requests failed, the first at %v: %v", len(failed), failed[0].At, failed[0].Err)
 	}
 	if after := s.places("web", -1); !maps.Equal(before, after) {
 		t.Errorf("containers %v, then %v", before, after)
@@ -220,17 +218,21 @@ func TestLostNode(t *testing.T) {
 	for range *lost {
 		gone := s.leader(-1)
 		id, kept := node(t, s.nodes[gone]), s.places("web", gone)
-		load := s.under(8080)
-		eventually(t, 5*time.Second, "all managers reachable", func() bool { return s.reachable() == 3 })
+		load := s.under(8080, 5*time.Second)
+		eventually(t, time.Minute, "all managers reachable", func() bool { return s.reachable() == 3 })
 		cut := time.Now()
 		s.lose(gone)
 		load.down[gone] = []span{{from: cut.Add(-time.Second)}}
 		s.leader(gone)
 		elected := time.Since(cut)
 		other := s.nodes[(gone+1)%3]
-		eventually(t, 60*time.Second, "its tasks replaced", func() bool { return len(other.running("web")) == 3 && other.placement("web")[id] == 0 })
+		eventually(t, 2*time.Minute, "its task replaced", func() bool {
+			list, err := other.tryTasks("web")
+			list = slices.DeleteFunc(list, func(x task) bool { return notRunning(x) || x.NodeID == id })
+			return err == nil && len(list) == 3
+		})
 		t.Logf("node %d lost: another leads after %v, its task is replaced after %v", gone, elected.Round(time.Millisecond), time.Since(cut).Round(time.Millisecond))
-		if elected > electionBound {
+		if elected > *electionBound {
 			t.Errorf("a new leader after %v", elected)
 		}
 		up, _ := load.end()
@@ -240,11 +242,11 @@ func TestLostNode(t *testing.T) {
 		}
 		// Two managers are left, and of the three tasks one is gone.
 		const worst = 2*interval + timeout
-		most := int(worst.Seconds()) * soakRate * 2 / 3
+		most := int(worst.Seconds()) * *rate * 2 / 3
 		t.Logf("failed at the managers left: %d, the last of them sent %v after the loss; by the rule at most %d, until %v",
 			len(up), last.Round(time.Millisecond), most, worst)
-		// What was on its way when the machine went is of the moment before.
-		if first < -time.Second || last > worst+time.Second || len(up) > most*5/4 {
+		// What was on its way when the machine went is of the moments before.
+		if first < -5*time.Second || last > worst+3*time.Second || len(up) > most*3/2 {
 			t.Errorf("failed too early (%v), too long or too often", first)
 		}
 		now := s.places("web", gone)
@@ -255,8 +257,9 @@ func TestLostNode(t *testing.T) {
 		}
 		s.cut(gone, false)
 		s.nodes[gone].start()
-		eventually(t, 40*time.Second, "the machine is back, and all is replaced", func() bool {
-			return s.reachable() == 3 && len(s.nodes[gone].running("web")) == 3
+		eventually(t, 2*time.Minute, "the machine is back", func() bool {
+			list, err := s.nodes[gone].tryTasks("web")
+			return err == nil && len(slices.DeleteFunc(list, notRunning)) == 3 && s.reachable() == 3
 		})
 	}
 }
@@ -283,21 +286,27 @@ func TestBudgetOverLeaderKills(t *testing.T) {
 		return len(list)
 	}
 	for kill := range 2 {
-		eventually(t, 60*time.Second, "some attempts", func() bool { return made() >= 2*(kill+1) })
+		eventually(t, 2*time.Minute, "some attempts", func() bool { return made() >= 2*(kill+1) })
 		leader := s.leader(-1)
 		s.nodes[leader].kill()
 		next := s.leader(leader)
 		// Each task but the first is an attempt, and counts before it runs.
-		before := made()
-		used := s.nodes[next].budget("failing")
+		before, used := 0, 0
+		eventually(t, time.Minute, "budget told", func() (ok bool) {
+			before = made()
+			used, ok = s.nodes[next].budget("failing")
+			return ok
+		})
 		if after := made(); before > used+1 || used > after {
 			t.Errorf("%d attempts used after kill %d, and %d to %d tasks ran", used, kill, before, after)
 		}
 		s.nodes[leader].start()
 	}
 	d := s.nodes[s.leader(-1)]
-	eventually(t, 60*time.Second, "the budget used up", func() bool {
-		return d.budget("failing") == attempts && !slices.ContainsFunc(d.tasks("failing"), func(x task) bool {
+	eventually(t, 2*time.Minute, "the budget used up", func() bool {
+		list, err := d.tryTasks("failing")
+		used, ok := d.budget("failing")
+		return err == nil && ok && used == attempts && !slices.ContainsFunc(list, func(x task) bool {
 			return x.DesiredState == "running" || x.DesiredState == "ready"
 		})
 	})
@@ -307,14 +316,17 @@ func TestBudgetOverLeaderKills(t *testing.T) {
 }
 
 // budget is how many restarts of its only slot a service has used.
-func (d *daemon) budget(service string) int {
-	d.t.Helper()
-	status, answer := d.call("GET", "/satl/v1/services/"+service, nil)
+func (d *daemon) budget(service string) (used int, ok bool) {
+	data, err := d.get("/satl/v1/services/" + service)
+	if err != nil {
+		return 0, false
+	}
 	var more struct {
 		Budget struct{ Slots []struct{ Used int } }
 	}
-	if err := json.Unmarshal(answer, &more); err != nil || status != http.StatusOK || len(more.Budget.Slots) != 1 {
-		d.t.Fatalf("budget of %s: %d %s (%v)", service, status, answer, err)
+	if err := json.Unmarshal(data, &more); err != nil || len(more.Budget.Slots) != 1 {
+		d.t.Errorf("budget of %s: %s (%v)", service, data, err)
+		return 0, false
 	}
-	return more.Budget.Slots[0].Used
+	return more.Budget.Slots[0].Used, true
 }
