@@ -84,18 +84,44 @@ func (n *member) enlisted() bool {
 }
 
 // enlistOnce asks every manager that is known, until one lets it in, and tells
-// how far the leader's store was then.
+// how far the leader's store was then. PermissionDenied is that this node is no
+// manager any more.
 func (n *member) enlistOnce(ctx context.Context, empty bool) (applied uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, enlistBound)
 	defer cancel()
+	var denied []error
 	err = status.Error(codes.Unavailable, "no other manager is known")
 	for _, p := range n.known() {
 		err = n.ask(ctx, p.Addr, "enlist", enlistment{Addr: n.advertise, Empty: empty}, &applied)
-		if err == nil || status.Code(err) == codes.PermissionDenied {
-			return applied, err
+		switch status.Code(err) {
+		case codes.OK:
+			return applied, nil
+		case codes.PermissionDenied:
+			denied = append(denied, err)
 		}
 	}
+	if len(denied) > 0 && believed(len(denied), n.raft.Members(), n.id.nodeID()) {
+		return 0, denied[0]
+	}
+	if status.Code(err) == codes.PermissionDenied {
+		err = status.Error(codes.Unavailable, "not all managers say that this node is none")
+	}
 	return 0, err
+}
+
+// believed tells whether so many managers are enough to say to a member that it
+// is none: most of the others. One alone may have been made a cluster of its own
+// (--force-new-cluster) while the rest is there. What is no member, as it knows
+// itself, believes anybody.
+func believed(denied int, members []raft.Member, self string) bool {
+	in, others := false, 0
+	for _, m := range members {
+		in = in || m.ID == self
+		if m.Voter && m.ID != self {
+			others++
+		}
+	}
+	return !in || denied > others/2
 }
 
 // admitManager enters the caller in the consensus.
