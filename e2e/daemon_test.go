@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -46,7 +47,7 @@ var daemons atomic.Int64
 func base() int {
 	h := fnv.New32a()
 	fmt.Fprint(h, os.Getpid())
-	return int(h.Sum32() % 97)
+	return int(h.Sum32() % slots)
 }
 
 // newDaemon starts a satld in a scratch directory and takes everything of it
@@ -59,7 +60,7 @@ func newDaemon(t *testing.T, extra ...string) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slot := (base() + n) % 97
+	slot := takeSlot(t, base()+n)
 	d := &daemon{
 		t: t, n: n, dir: dir, state: filepath.Join(dir, "state"), sock: filepath.Join(dir, "satl.sock"),
 		network: fmt.Sprintf("st%x%d", os.Getpid(), n), subnet: fmt.Sprintf("10.%d", 130+slot), extra: extra,
@@ -70,6 +71,37 @@ func newDaemon(t *testing.T, extra ...string) *daemon {
 	t.Cleanup(d.destroy)
 	d.start()
 	return d
+}
+
+// slots are the address ranges of the host's own daemons, 10.(130+slot).0.0/16.
+const slots = 97
+
+var (
+	slotsMu sync.Mutex
+	taken   [slots]bool
+)
+
+// takeSlot gives a range that no other daemon of this run has, until the end of
+// the test.
+func takeSlot(t *testing.T, start int) int {
+	t.Helper()
+	slotsMu.Lock()
+	defer slotsMu.Unlock()
+	for i := range slots {
+		slot := (start + i) % slots
+		if taken[slot] {
+			continue
+		}
+		taken[slot] = true
+		t.Cleanup(func() {
+			slotsMu.Lock()
+			defer slotsMu.Unlock()
+			taken[slot] = false
+		})
+		return slot
+	}
+	t.Fatal("no address range is left for another daemon")
+	return 0
 }
 
 func (d *daemon) flags() []string {
