@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -193,11 +194,16 @@ func replicas(name string, n uint64, ports ...*api.PortConfig) *api.ServiceSpec 
 
 func create(t testing.TB, n *running, spec *api.ServiceSpec) *api.Service {
 	t.Helper()
-	r, err := n.Control().CreateService(t.Context(), &api.CreateServiceRequest{Spec: spec})
-	if err != nil {
-		t.Fatal(err)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		r, err := n.Control().CreateService(t.Context(), &api.CreateServiceRequest{Spec: spec})
+		if err == nil {
+			return r.Service
+		}
+		// A starved machine loses its leader; what is refused for that did not take place.
+		if !strings.Contains(err.Error(), "has no leader") || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
 	}
-	return r.Service
 }
 
 func service(n *running, id string) (s *api.Service) {

@@ -107,11 +107,15 @@ func TestJoin(t *testing.T) {
 			return ""
 		})
 	}
-	s := create(t, a, replicas("web", 6))
-	awaitLive(t, a, s.ID, 6)
-	if fb.called("start") == 0 || fc.called("start") == 0 {
-		t.Errorf("started on b %d, on c %d", fb.called("start"), fc.called("start"))
-	}
+	everywhere := replicas("web", 0)
+	everywhere.Mode = &api.ServiceSpec_Global{Global: &api.GlobalService{}}
+	create(t, a, everywhere)
+	eventually(t, 20*time.Second, "a task on each", func() string {
+		if fb.called("start") == 0 || fc.called("start") == 0 {
+			return fmt.Sprintf("started on b %d, on c %d", fb.called("start"), fc.called("start"))
+		}
+		return ""
+	})
 	if err := b.Join(t.Context(), Joining{Managers: []string{a.AdvertiseAddr()}, Token: "x"}); !errors.Is(err, ErrMember) {
 		t.Errorf("joined twice: %v", err)
 	}
