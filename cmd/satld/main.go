@@ -123,7 +123,8 @@ func usage(w io.Writer) {
 Runs services as jails, driven by Docker clients over a unix socket.
 A fresh daemon is a cluster of one: there is nothing to initialise.
 
-Flags (each is also a key of the configuration file, with _ for -; flags win):
+Flags (each is also a key of the configuration file, with _ for -, those of
+node-health in its table node_health; flags win):
 `)
 	c := defaults(platform.OS)
 	flags := pflag.NewFlagSet("satld", pflag.ContinueOnError)
