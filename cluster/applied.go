@@ -16,7 +16,7 @@ const (
 	// appliedKey carries how far the leader's store was when it answered. An
 	// answer without it is not the other node's, but gRPC's own word on what
 	// became of the question; one with nothing in it is that of a node that
-	// does not lead, or an error.
+	// does not lead.
 	appliedKey = "satl-applied"
 	// appliedBound is how long an answer waits for this node's store to be as
 	// far; what follows may then read older state.
@@ -38,12 +38,13 @@ func isRead(name string) bool {
 }
 
 // tellApplied is the leader's part: its answers to writes say how far its
-// store is.
+// store is. A refusal does too: who is told that something is gone must not
+// read it after that.
 func (n *member) tellApplied(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	resp, err := handler(ctx, req)
 	if isWrite(info.FullMethod) {
 		var applied string
-		if err == nil && n.raft != nil && n.raft.Leads() {
+		if n.raft != nil && n.raft.Leads() {
 			applied = strconv.FormatUint(n.raft.GetVersion().Index, 10)
 		}
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(appliedKey, applied)) // fails only outside of a call
@@ -52,7 +53,7 @@ func (n *member) tellApplied(ctx context.Context, req any, info *grpc.UnaryServe
 }
 
 // awaitApplied is the follower's part: a client that writes here and then
-// reads here finds what it wrote. A write whose answer is lost is told as
+// reads here finds what it wrote, or why it could not. A write whose answer is lost is told as
 // such; see lost.
 func (n *member) awaitApplied(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if !isWrite(method) {
@@ -66,16 +67,15 @@ func (n *member) awaitApplied(ctx context.Context, method string, req, reply any
 		if len(answer) == 0 && sent.Load() && n.changes(ctx, method) {
 			err = lost(err)
 		}
-		return err
 	}
-	index, err := strconv.ParseUint(first(answer), 10, 64)
-	if err != nil || n.raft == nil {
-		return nil // another follower answered
+	index, none := strconv.ParseUint(first(answer), 10, 64)
+	if none != nil || n.raft == nil {
+		return err // another follower answered, or nobody
 	}
 	ctx, cancel := context.WithTimeout(ctx, appliedBound)
 	defer cancel()
 	n.awaitIndex(ctx, index)
-	return nil
+	return err
 }
 
 // awaitIndex waits until this node's store is as far as index.

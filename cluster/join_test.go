@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
 
@@ -536,4 +539,36 @@ func TestDemotedWhileAway(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// A refusal says how far the leader's store was, so that what is told to be gone
+// is not read afterwards from a manager that is behind.
+func TestRefusalSaysHowFar(t *testing.T) {
+	t.Parallel()
+	nodes := trio(t)
+	l := leader(t, nodes...)
+	n := nodes[0]
+	if n == l {
+		n = nodes[1]
+	}
+	s := create(t, l, replicas("web", 0))
+	if _, err := l.Control().RemoveService(t.Context(), &api.RemoveServiceRequest{ServiceID: s.ID}); err != nil {
+		t.Fatal(err)
+	}
+	before := l.m().raft.GetVersion().Index
+	conn, err := n.m().members.LeaderConn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trailer metadata.MD
+	_, err = api.NewControlClient(conn).RemoveService(t.Context(), &api.RemoveServiceRequest{ServiceID: s.ID}, grpc.Trailer(&trailer))
+	if status.Code(err) != codes.NotFound {
+		t.Fatalf("removed twice: %v", err)
+	}
+	if far, err := strconv.ParseUint(first(trailer.Get(appliedKey)), 10, 64); err != nil || far < before {
+		t.Errorf("the answer says %v, the store was at %d", trailer, before)
+	}
+	if service(n, s.ID) != nil {
+		t.Error("it is read still")
+	}
 }
