@@ -13,10 +13,9 @@ import (
 )
 
 const (
-	// appliedKey carries how far the leader's store was when it answered. An
+	// appliedKey carries how far a manager's store was when it answered. An
 	// answer without it is not the other node's, but gRPC's own word on what
-	// became of the question; one with nothing in it is that of a node that
-	// does not lead.
+	// became of the question; one with nothing in it is a worker's.
 	appliedKey = "satl-applied"
 	// appliedBound is how long an answer waits for this node's store to be as
 	// far; what follows may then read older state.
@@ -37,14 +36,15 @@ func isRead(name string) bool {
 	return strings.HasPrefix(name, "Get") || strings.HasPrefix(name, "List")
 }
 
-// tellApplied is the leader's part: its answers to writes say how far its
-// store is. A refusal does too: who is told that something is gone must not
+// tellApplied is the part of who answers: what it says to a write says how far
+// its store is. That is the leader, or a manager that handed the write on to it
+// and waited until it was as far itself. A refusal does too: who is told that something is gone must not
 // read it after that.
 func (n *member) tellApplied(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	resp, err := handler(ctx, req)
 	if isWrite(info.FullMethod) {
 		var applied string
-		if n.raft != nil && n.raft.Leads() {
+		if n.raft != nil {
 			applied = strconv.FormatUint(n.raft.GetVersion().Index, 10)
 		}
 		_ = grpc.SetTrailer(ctx, metadata.Pairs(appliedKey, applied)) // fails only outside of a call
@@ -53,8 +53,8 @@ func (n *member) tellApplied(ctx context.Context, req any, info *grpc.UnaryServe
 }
 
 // awaitApplied is the follower's part: a client that writes here and then
-// reads here finds what it wrote, or why it could not. A write whose answer is lost is told as
-// such; see lost.
+// reads here finds what it wrote, or why it could not. A write whose answer is
+// lost is told as such; see lost.
 func (n *member) awaitApplied(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if !isWrite(method) {
 		return invoker(ctx, method, req, reply, cc, opts...)
@@ -70,7 +70,7 @@ func (n *member) awaitApplied(ctx context.Context, method string, req, reply any
 	}
 	index, none := strconv.ParseUint(first(answer), 10, 64)
 	if none != nil || n.raft == nil {
-		return err // another follower answered, or nobody
+		return err // a worker answered, or nobody
 	}
 	ctx, cancel := context.WithTimeout(ctx, appliedBound)
 	defer cancel()
