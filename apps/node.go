@@ -5,6 +5,7 @@ package apps
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"satld/executor"
 	"satld/healthcheck"
@@ -23,6 +24,10 @@ func FromNode(list func() []executor.Snapshot) func(context.Context) []Container
 	}
 }
 
+// fileBound is how long a status file that makes no sense is read again: the
+// others wait for it.
+const fileBound = 100 * time.Millisecond
+
 // of is a container as a verdict needs it. The status file of one that has any
 // is read.
 func of(ctx context.Context, s executor.Snapshot) Container {
@@ -40,6 +45,8 @@ func of(ctx context.Context, s executor.Snapshot) Container {
 		c.Slot = fmt.Sprintf("%s/%d", s.ServiceID, s.Slot)
 	}
 	if path := c.Labels[LabelFile]; path != "" && c.Running && len(names(c.Labels)) > 0 {
+		ctx, cancel := context.WithTimeout(ctx, fileBound)
+		defer cancel()
 		_, c.FileProblem = healthcheck.ReadStatus(ctx, s.Root, path)
 	}
 	return c

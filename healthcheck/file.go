@@ -27,9 +27,10 @@ const (
 	// set, or rounded up. Further ahead it would not grow old in time.
 	StatusAhead = 5 * time.Second
 	maxStatus   = 256 // bytes of the file
-	// A file that is written in place is empty or cut short for a moment: one
-	// that makes no sense is read again.
-	statusReads  = 3
+	// A file that is written in place is empty or cut short for a moment, and for
+	// longer where its writer waits for a processor: one that makes no sense is
+	// read again, each time after twice as long, 620 ms in all.
+	statusReads  = 6
 	statusReread = 20 * time.Millisecond
 	maxLinks     = 40 // symbolic links in a path, as on Linux
 )
@@ -48,7 +49,9 @@ type FileProbe struct {
 // Attempt implements Probe. A file that says healthy, not too long ago, passes.
 func (p *FileProbe) Attempt(ctx context.Context, timeout time.Duration) Result {
 	r := Result{Start: time.Now(), ExitCode: 1}
-	word, problem := ReadStatus(ctx, p.root, p.path)
+	rereads, cancel := context.WithTimeout(ctx, timeout/2) // what it says is an answer, not a timeout
+	defer cancel()
+	word, problem := ReadStatus(rereads, p.root, p.path)
 	r.End = time.Now()
 	switch r.Word = word; {
 	case r.End.Sub(r.Start) > timeout:
@@ -76,11 +79,13 @@ const (
 // "" where it passes, else the rule that failed; neither it nor word quotes
 // anything of the file. One that makes no sense is read again, a few times.
 func ReadStatus(ctx context.Context, root, name string) (word, problem string) {
+	wait := statusReread
 	for reads := 1; ; reads++ {
 		word, problem = readStatus(root, name, time.Now())
-		if word != wordMalformed || reads == statusReads || !pause(ctx, statusReread) {
+		if word != wordMalformed || reads == statusReads || !pause(ctx, wait) {
 			return word, problem
 		}
+		wait *= 2
 	}
 }
 

@@ -216,7 +216,7 @@ func TestFileInPlace(t *testing.T) {
 				status(t, path, "healthy")
 			}()
 			p := NewProbe(Settings{Kind: File, Path: "/health"}, Reach{Root: filepath.Dir(path)})
-			if r := p.Attempt(t.Context(), sec); !r.Passed() || r.End.Sub(r.Start) != 2*statusReread {
+			if r := p.Attempt(t.Context(), sec); !r.Passed() || r.End.Sub(r.Start) != 3*statusReread {
 				t.Errorf("%q: %+v", begun, r)
 			}
 		})
