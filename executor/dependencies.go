@@ -16,15 +16,18 @@ import (
 // manager was heard from.
 type dependencies struct {
 	mu      sync.Mutex // guards what follows, and whoever looks at several of them
-	secrets exec.SecretsManager
-	configs exec.ConfigsManager
-	anew    [2]bool       // of secrets, of configs: what comes next is all there is
+	secrets toldSecrets
+	configs toldConfigs
 	told    bool          // a manager has said once what there is
 	changed chan struct{} // closed and renewed at each change
 }
 
 func newDependencies() *dependencies {
-	return &dependencies{secrets: secrets.NewManager(), configs: configs.NewManager(), changed: make(chan struct{})}
+	d := &dependencies{changed: make(chan struct{})}
+	kept, files := secrets.NewManager(), configs.NewManager()
+	d.secrets = toldSecrets{kept, &told[api.Secret]{d: d, all: kept}}
+	d.configs = toldConfigs{files, &told[api.Config]{d: d, all: files}}
+	return d
 }
 
 // tell wakes those who wait for one of them; the caller holds the lock.
@@ -35,63 +38,53 @@ func (d *dependencies) tell() {
 }
 
 // Secrets is where SwarmKit's agent puts secrets. It implements exec.SecretsProvider.
-func (n *Node) Secrets() exec.SecretsManager {
-	return &toldSecrets{SecretsManager: n.dependencies.secrets, d: n.dependencies}
-}
+func (n *Node) Secrets() exec.SecretsManager { return n.dependencies.secrets }
 
 // Configs is where SwarmKit's agent puts configs. It implements exec.ConfigsProvider.
-func (n *Node) Configs() exec.ConfigsManager {
-	return &toldConfigs{ConfigsManager: n.dependencies.configs, d: n.dependencies}
+func (n *Node) Configs() exec.ConfigsManager { return n.dependencies.configs }
+
+type toldSecrets struct {
+	exec.SecretGetter
+	*told[api.Secret]
 }
 
-// toldSecrets is told of secrets as the agent does: Reset and Add, when a
-// manager says all that there is, as it does with each new session; Remove and
+type toldConfigs struct {
+	exec.ConfigGetter
+	*told[api.Config]
+}
+
+// told is told of secrets, or of configs, as the agent does: Reset and Add, when
+// a manager says all that there is, as it does with each new session; Remove and
 // Add otherwise, Add of nothing too. Between the two of them a task that starts
 // must not find its own gone.
-type toldSecrets struct {
-	exec.SecretsManager
-	d *dependencies
-}
-
-func (s *toldSecrets) Reset() {
-	s.d.mu.Lock()
-	defer s.d.mu.Unlock()
-	s.d.anew[0] = true
-}
-
-func (s *toldSecrets) Add(more ...api.Secret) {
-	s.d.mu.Lock()
-	defer s.d.mu.Unlock()
-	if s.d.anew[0] {
-		s.SecretsManager.Reset()
+type told[T any] struct {
+	d   *dependencies
+	all interface {
+		Add(more ...T)
+		Remove(ids []string)
+		Reset()
 	}
-	s.d.anew[0] = false
-	s.SecretsManager.Add(more...)
-	s.d.tell()
+	anew bool // what comes next is all there is
 }
 
-// toldConfigs is the same for configs.
-type toldConfigs struct {
-	exec.ConfigsManager
-	d *dependencies
+func (t *told[T]) Reset() {
+	t.d.mu.Lock()
+	defer t.d.mu.Unlock()
+	t.anew = true
 }
 
-func (c *toldConfigs) Reset() {
-	c.d.mu.Lock()
-	defer c.d.mu.Unlock()
-	c.d.anew[1] = true
-}
-
-func (c *toldConfigs) Add(more ...api.Config) {
-	c.d.mu.Lock()
-	defer c.d.mu.Unlock()
-	if c.d.anew[1] {
-		c.ConfigsManager.Reset()
+func (t *told[T]) Add(more ...T) {
+	t.d.mu.Lock()
+	defer t.d.mu.Unlock()
+	if t.anew {
+		t.all.Reset()
 	}
-	c.d.anew[1] = false
-	c.ConfigsManager.Add(more...)
-	c.d.tell()
+	t.anew = false
+	t.all.Add(more...)
+	t.d.tell()
 }
+
+func (t *told[T]) Remove(ids []string) { t.all.Remove(ids) }
 
 // taskDependencies are a task's own secrets and configs and no others. It
 // implements exec.DependencyGetter.
