@@ -56,17 +56,15 @@ func (n *member) tellApplied(ctx context.Context, req any, info *grpc.UnaryServe
 // reads here finds what it wrote, or why it could not. A write whose answer is
 // lost is told as such; see lost.
 func (n *member) awaitApplied(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	if !isWrite(method) {
+	if !n.changes(ctx, method) { // what nodes tell and ask each other waits for no store
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
 	var trailer metadata.MD
 	ctx, sent := noteSending(ctx)
 	err := invoker(ctx, method, req, reply, cc, append(opts, grpc.Trailer(&trailer))...)
 	answer := trailer.Get(appliedKey)
-	if err != nil {
-		if len(answer) == 0 && sent.Load() && n.changes(ctx, method) {
-			err = lost(err)
-		}
+	if err != nil && len(answer) == 0 && sent.Load() {
+		err = lost(err)
 	}
 	index, none := strconv.ParseUint(first(answer), 10, 64)
 	if none != nil || n.raft == nil {
