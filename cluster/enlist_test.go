@@ -3,7 +3,11 @@
 package cluster
 
 import (
+	"fmt"
 	"testing"
+	"time"
+
+	"github.com/moby/swarmkit/v2/api"
 
 	"satld/raft"
 )
@@ -32,4 +36,37 @@ func TestBelieved(t *testing.T) {
 			t.Errorf("%d of %v: %t", c.denied, c.members, got)
 		}
 	}
+}
+
+// A manager that is demoted while it is away, and so hears of it from nobody in
+// the consensus, is a worker soon after it is back.
+func TestDemotedWhileAway(t *testing.T) {
+	t.Parallel()
+	nodes := trio(t)
+	l := leader(t, nodes...)
+	var away *running
+	for _, n := range nodes {
+		if n != l {
+			away = n
+		}
+	}
+	if err := away.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := setRole(t, l, away.NodeID(), api.NodeRoleWorker); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "out of the consensus", func() string {
+		if members := l.m().raft.Members(); len(members) != 2 || nodeOf(l, away.NodeID()).Role != api.NodeRoleWorker {
+			return fmt.Sprint(members)
+		}
+		return ""
+	})
+	back := run(t, away.cfg)
+	eventually(t, 30*time.Second, "a worker that is up", func() string {
+		if node := nodeOf(l, back.NodeID()); back.Manager() || node.Status.State != api.NodeStatus_READY {
+			return node.Status.String()
+		}
+		return ""
+	})
 }
