@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -11,12 +12,14 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"satld/network/nettest"
 )
 
 // bin is where the programs under test were built.
 var bin string
 
-// scratch is where they and the images lie; it goes with the tests.
+// scratch is where images are made; it goes with the tests.
 var scratch string
 
 // skipReason says why this machine cannot run the ring, "" where it can.
@@ -24,34 +27,65 @@ var skipReason string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
+// testMain builds the programs on the machine and runs the tests in a network
+// and mount namespace of their own: what they use cannot meet the machine's
+// addresses, and a run that is cut short leaves none of its own there.
 func testMain(m *testing.M) int {
 	if skipReason = missing(); skipReason != "" {
 		fmt.Fprintf(os.Stderr, "\n*** e2e: SKIPPED: %s ***\n\n", skipReason)
 		return m.Run()
 	}
-	dir, err := os.MkdirTemp("", "satl-e2e-bin-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	if !nettest.Inside() && os.Getenv(given) == "" {
+		dir, err := os.MkdirTemp("", "satl-e2e-bin-")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			err = errors.Join(build(dir), os.Setenv(given, dir))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
-	defer os.RemoveAll(dir)
-	bin, scratch = dir, dir
-	if given := os.Getenv("SATL_E2E_BIN"); given != "" {
-		bin = given
-	} else if err := build(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	return nettest.Run(func() int {
+		if !nettest.Inside() {
+			skipReason = "cannot make a network namespace"
+			return m.Run()
+		}
+		if err := prepare(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(scratch)
+		return m.Run()
+	})
+}
+
+// given names the directory of programs that are built already.
+const given = "SATL_E2E_BIN"
+
+// uplink is the address of the tests' machine beside loopback.
+const uplink = "192.0.2.2"
+
+// prepare makes the tests' machine ready.
+func prepare() (err error) {
+	bin = os.Getenv(given)
+	if scratch, err = os.MkdirTemp("", "satl-e2e-bin-"); err != nil {
+		return err
 	}
 	// A test here waits for the daemon most of its time, so that more of them
 	// run at a time than there are processors, unless -parallel says how many.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		if err := flag.Set("test.parallel", "6"); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+			return err
 		}
 	}
-	return m.Run()
+	for _, args := range []string{"link set lo up", "link add eth0 type veth peer name cable", "addr add " + uplink + "/24 dev eth0", "link set eth0 up", "link set cable up"} {
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", args, err, out)
+		}
+	}
+	return nil
 }
 
 func build(dir string) error {

@@ -29,11 +29,27 @@ const inside = "SATL_NETTEST_INSIDE"
 
 // Main runs a package's tests in a host of their own. Without root it runs
 // them as they are, and Require skips those that need one.
-func Main(m *testing.M) {
-	if os.Geteuid() != 0 {
-		os.Exit(m.Run())
+func Main(m *testing.M) { os.Exit(Run(m.Run)) }
+
+// Inside says whether this process is the one in the host of its own.
+func Inside() bool { return os.Getenv(inside) != "" }
+
+// Outside is what goes before a command line that needs the machine's own
+// network, which the process that started this one is still in.
+func Outside() []string {
+	if !Inside() {
+		return nil
 	}
-	if os.Getenv(inside) != "" {
+	return []string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", os.Getppid()), "--"}
+}
+
+// Run is Main for a package that has more to do around its tests: it returns
+// their exit code. What comes before Run is done twice, outside and Inside.
+func Run(tests func() int) int {
+	if os.Geteuid() != 0 {
+		return tests()
+	}
+	if Inside() {
 		// Names of namespaces are this process's own as well.
 		err := os.MkdirAll("/run/netns", 0o755)
 		if err == nil {
@@ -42,7 +58,7 @@ func Main(m *testing.M) {
 		if err != nil {
 			panic(fmt.Errorf("nettest: a /run/netns of its own: %w", err))
 		}
-		os.Exit(m.Run())
+		return tests()
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -56,17 +72,17 @@ func Main(m *testing.M) {
 	if err := cmd.Run(); err != nil {
 		if cmd.ProcessState == nil {
 			fmt.Fprintln(os.Stderr, "nettest: cannot make a network namespace, running without:", err)
-			os.Exit(m.Run())
+			return tests()
 		}
-		os.Exit(max(cmd.ProcessState.ExitCode(), 1))
+		return max(cmd.ProcessState.ExitCode(), 1)
 	}
-	os.Exit(0)
+	return 0
 }
 
 // Require skips the test where there is no host of its own.
 func Require(t testing.TB) {
 	t.Helper()
-	if os.Getenv(inside) == "" {
+	if !Inside() {
 		t.Skip("SKIPPED: needs root, to make a network namespace for the test")
 	}
 	lo, err := netlink.LinkByName("lo")
