@@ -86,7 +86,7 @@ func (s *streams) Dial(addr hraft.ServerAddress, timeout time.Duration) (net.Con
 	}
 	s.wg.Go(func() {
 		defer cancel()
-		carry(stream, far)
+		carry(ctx, stream, far)
 	})
 	return near, nil
 }
@@ -101,16 +101,20 @@ func (s *streams) serve(stream grpc.ServerStream) error {
 	case <-stream.Context().Done():
 		return stream.Context().Err()
 	}
-	stop := context.AfterFunc(s.ctx, func() { far.Close() })
-	defer stop()
-	carry(stream, far)
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	carry(ctx, stream, far)
 	return nil
 }
 
-// carry copies between a stream and a connection until either ends. The
-// caller then ends the stream, and with it what is still received.
-func carry(stream grpc.Stream, c net.Conn) {
+// carry copies between a stream, which lives as long as ctx does, and a
+// connection until either ends. The caller then ends the stream, and with it
+// what is still received. Nothing else would wake a write to a connection that
+// its owner no longer reads and has not closed.
+func carry(ctx context.Context, stream grpc.Stream, c net.Conn) {
 	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
 	go func() {
 		defer c.Close()
 		for {

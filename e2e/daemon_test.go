@@ -163,9 +163,16 @@ func (d *daemon) end(sig syscall.Signal) {
 			d.t.Errorf("satld stopped with %v\n%s", err, d.logTail())
 		}
 	case <-time.After(15 * time.Second):
-		_ = d.cmd.Process.Kill()
-		<-d.exited
-		d.t.Errorf("satld did not stop within 15s of %v\n%s", sig, d.logTail())
+		// Its stacks go to the log.
+		_ = d.cmd.Process.Signal(syscall.SIGQUIT)
+		select {
+		case <-d.exited:
+		case <-time.After(5 * time.Second):
+			_ = d.cmd.Process.Kill()
+			<-d.exited
+		}
+		stacks, _ := os.ReadFile(d.log.Name())
+		d.t.Errorf("satld did not stop within 15s of %v\n%s", sig, stacks[max(0, bytes.LastIndex(stacks, []byte("SIGQUIT"))):])
 	}
 	d.cmd = nil
 }

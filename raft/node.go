@@ -250,24 +250,35 @@ func (n *Node) release() error {
 		if n.observer != nil {
 			n.raft.DeregisterObserver(n.observer)
 		}
-		done := make(chan error, 1)
-		go func() { done <- n.raft.Shutdown().Error() }()
+		ended, done := n.raft.Shutdown(), make(chan error, 1)
+		// It ends only after its calls, and a member that is away lets one
+		// wait for seconds.
+		err = n.hangUp()
+		go func() { done <- ended.Error() }()
 		t := time.NewTimer(shutdownTimeout)
 		defer t.Stop()
 		select {
-		case err = <-done:
+		case e := <-done:
+			err = errors.Join(err, e)
 		case <-t.C:
 			// The database stays open rather than being closed under a
 			// goroutine that uses it.
-			return fmt.Errorf("raft did not end within %v", shutdownTimeout)
+			return errors.Join(err, fmt.Errorf("raft did not end within %v", shutdownTimeout))
 		}
-	}
-	if c, ok := n.transport.(hraft.WithClose); ok && n.cfg.transport == nil {
-		err = errors.Join(err, c.Close())
+	} else {
+		err = n.hangUp()
 	}
 	if n.db != nil {
 		err = errors.Join(err, n.db.Close())
 	}
 	n.store.Close()
 	return err
+}
+
+// hangUp ends the connections to other members.
+func (n *Node) hangUp() error {
+	if c, ok := n.transport.(hraft.WithClose); ok && n.cfg.transport == nil {
+		return c.Close()
+	}
+	return nil
 }
