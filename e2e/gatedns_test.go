@@ -283,6 +283,9 @@ func TestPeersFindEachOther(t *testing.T) {
 	if got := d.resolve("lone.1"); !slices.Equal(got, []string{address(t, c)}) {
 		t.Errorf("lone.1 is %v, want %s", got, address(t, c))
 	}
+	if got := d.resolve(elsewhere); !slices.Equal(got, []string{elsewhereAddr}) {
+		t.Errorf("a name of the outside is %v, want %s", got, elsewhereAddr)
+	}
 }
 
 // Names follow the tasks over scaling and removal, and an address that was

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
-
-	"satld/network/nettest"
 )
 
 // probed makes a service whose probe is spelled in labels, each without its
@@ -109,7 +107,11 @@ func TestHTTPProbes(t *testing.T) {
 // nginxImage is an archive with a real nginx, nginx:e2e.
 var nginxImage = sync.OnceValues(func() (string, error) {
 	out := filepath.Join(scratch, "nginx.tar")
-	argv := append(nettest.Outside(), "../scripts/make-nginx-image", out, "nginx:e2e") // apt needs the network
+	script, err := filepath.Abs("../scripts/make-nginx-image")
+	if err != nil {
+		return "", err
+	}
+	argv := append(outside(), script, out, "nginx:e2e") // apt needs the network
 	if said, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("make-nginx-image: %w\n%s", err, said)
 	}

@@ -12,8 +12,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"satld/network/nettest"
 )
 
 // bin is where the programs under test were built.
@@ -27,15 +25,14 @@ var skipReason string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
-// testMain builds the programs on the machine and runs the tests in a network
-// and mount namespace of their own: what they use cannot meet the machine's
-// addresses, and a run that is cut short leaves none of its own there.
+// testMain builds the programs, once, and runs the tests on a machine of their
+// own.
 func testMain(m *testing.M) int {
 	if skipReason = missing(); skipReason != "" {
 		fmt.Fprintf(os.Stderr, "\n*** e2e: SKIPPED: %s ***\n\n", skipReason)
 		return m.Run()
 	}
-	if !nettest.Inside() && os.Getenv(given) == "" {
+	if os.Getenv(given) == "" {
 		dir, err := os.MkdirTemp("", "satl-e2e-bin-")
 		if err == nil {
 			defer os.RemoveAll(dir)
@@ -46,47 +43,30 @@ func testMain(m *testing.M) int {
 			return 1
 		}
 	}
-	return nettest.Run(func() int {
-		if !nettest.Inside() {
-			skipReason = "cannot make a network namespace"
-			return m.Run()
-		}
-		if err := prepare(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(scratch)
-		return m.Run()
-	})
-}
-
-// given names the directory of programs that are built already.
-const given = "SATL_E2E_BIN"
-
-// uplink is the address of the tests' machine beside loopback.
-const uplink = "192.0.2.2"
-
-// prepare makes the tests' machine ready.
-func prepare() (err error) {
 	bin = os.Getenv(given)
-	if scratch, err = os.MkdirTemp("", "satl-e2e-bin-"); err != nil {
-		return err
-	}
 	// A test here waits for the daemon most of its time, so that more of them
 	// run at a time than there are processors, unless -parallel says how many.
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 		if err := flag.Set("test.parallel", "6"); err != nil {
-			return err
+			fmt.Fprintln(os.Stderr, err)
+			return 1
 		}
 	}
-	for _, args := range []string{"link set lo up", "link add eth0 type veth peer name cable", "addr add " + uplink + "/24 dev eth0", "link set eth0 up", "link set cable up"} {
-		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
-			return fmt.Errorf("ip %s: %w: %s", args, err, out)
-		}
-	}
-	return nil
+	return onMachine(m.Run)
 }
+
+// given names the directory of programs that are built already.
+const given = "SATL_E2E_BIN"
+
+const (
+	// uplink is the address of the tests' machine beside loopback.
+	uplink = "192.0.2.2"
+	// elsewhere is the one name that its resolver knows, elsewhereAddr what it
+	// says of it.
+	elsewhere     = "www.elsewhere.test"
+	elsewhereAddr = "192.0.2.80"
+)
 
 func build(dir string) error {
 	for _, p := range []string{"satld", "satl", "satl-init"} {

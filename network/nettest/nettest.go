@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -35,12 +36,13 @@ func Main(m *testing.M) { os.Exit(Run(m.Run)) }
 func Inside() bool { return os.Getenv(inside) != "" }
 
 // Outside is what goes before a command line that needs the machine's own
-// network, which the process that started this one is still in.
+// network, which the process that started this one is still in. The command is
+// started in the root directory.
 func Outside() []string {
 	if !Inside() {
 		return nil
 	}
-	return []string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", os.Getppid()), "--"}
+	return []string{"nsenter", "--target", strconv.Itoa(os.Getppid()), "--net", "--mount", "--"}
 }
 
 // Run is Main for a package that has more to do around its tests: it returns
