@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -125,6 +126,46 @@ func TestUnhealthyIsWithdrawnThenStoppedThenFailed(t *testing.T) {
 		}
 		if b.j.at("withdraw") < 0 || b.j.at("withdraw") > b.j.at("kill 15") {
 			t.Errorf("not withdrawn before its stop signal: %q", b.j.all())
+		}
+	})
+}
+
+// A verdict stands: a pass that comes while the task is being withdrawn does
+// not bring back what is about to be stopped.
+func TestPassAfterTheVerdictIsTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		bad := switched(b)
+		c := prepared(t, b, webTask(everySecond(3)))
+		if err := c.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		bad.Store(true)
+		time.Sleep(2500 * time.Millisecond)
+		b.traffic.stuckUntil = time.Now().Add(time.Hour)
+		time.Sleep(time.Second) // unhealthy for half a second, and not confirmed as withdrawn
+		bad.Store(false)
+		served := false
+		stop := make(chan struct{})
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+					served = served || b.traffic.serving(taskContainerID("task1"))
+				}
+			}
+		})
+		if err := c.Wait(t.Context()); !errors.Is(err, errUnhealthy) || !strings.Contains(err.Error(), "3/3") {
+			t.Errorf("Wait returned %v, want what condemned it", err)
+		}
+		close(stop)
+		watch.Wait()
+		if served {
+			t.Error("in traffic again before it was stopped")
 		}
 	})
 }

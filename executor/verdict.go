@@ -80,11 +80,16 @@ func (n *Node) unroute(c *Container, reason string) {
 // condemn takes an unhealthy task out of traffic and then stops it, at once
 // or, where its service replaces its tasks in turn, when the leader says so;
 // the controller reports FAILED when it has ended, and the restart policy
-// decides what follows (spec/healthchecks.txt, "The second difference").
+// decides what follows (spec/healthchecks.txt, "The second difference"). No
+// pass saves a task that need not wait.
 func (n *Node) condemn(c *Container, reason string) {
 	begun := time.Now()
 	waits := n.waitsForTurn(c.record())
-	err := n.update(c, func(r *Record) { r.Unhealthy, r.Withdrawn = reason, r.Withdrawn || !waits })
+	err := n.update(c, func(r *Record) {
+		if r.Unhealthy = reason; !waits {
+			r.begin(r.recordedStop())
+		}
+	})
 	log := n.logger(c.record())
 	if err != nil {
 		log.Warn("verdict not recorded", "err", err)
