@@ -283,8 +283,8 @@ func TestPeersFindEachOther(t *testing.T) {
 	if got := d.resolve("lone.1"); !slices.Equal(got, []string{address(t, c)}) {
 		t.Errorf("lone.1 is %v, want %s", got, address(t, c))
 	}
-	if got := d.resolve(elsewhere); !slices.Equal(got, []string{elsewhereAddr}) {
-		t.Errorf("a name of the outside is %v, want %s", got, elsewhereAddr)
+	if got, _, err := d.ask(elsewhere); err != nil || !slices.Equal(got, []string{elsewhereAddr}) {
+		t.Errorf("a name of the outside is %v, want %s: %v", got, elsewhereAddr, err)
 	}
 }
 
