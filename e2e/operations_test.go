@@ -20,7 +20,7 @@ import (
 func (d *daemon) watched(name string, more ...string) {
 	d.t.Helper()
 	d.docker(slices.Concat([]string{"service", "create", "-d", "--name", name, "--health-cmd", "/app -probe http://127.0.0.1/health",
-		"--health-interval", "1s", "--stop-grace-period", "1s", "--restart-delay", "100ms"}, more, []string{"app:1", "/app"})...)
+		"--health-interval", "1s", "--health-timeout", "10s", "--stop-grace-period", "1s", "--restart-delay", "100ms"}, more, []string{"app:1", "/app"})...)
 }
 
 // held is the one container of a service on a node.

@@ -126,10 +126,12 @@ func (r *Redirector) Apply(ctx context.Context, rules redirect.Rules) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, err := r.run(ctx, script(r.table, want), "-f", "-")
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		// Perhaps a chain of ours with another hook or priority: an older
-		// version's, or somebody's hand ("File exists" or "Operation not
-		// supported", by kernel). Make the table anew, still in one transaction.
+	if says(err, "File exists") || says(err, "Operation not supported") {
+		// A chain of ours with another hook or priority: an older version's, or
+		// somebody's hand (which of the two words it is depends on the kernel).
+		// Make the table anew, still in one transaction; but a packet that is
+		// under way then may meet neither the old chains nor the new ones.
+		r.log.Warn("the nft table is made anew: it has chains of ours that are not as they should be", "table", r.table, "err", err)
 		_, err = r.run(ctx, removal(r.table)+script(r.table, want), "-f", "-")
 	}
 	if err != nil {

@@ -456,14 +456,15 @@ func TestNoGap(t *testing.T) {
 	stop, bad := make(chan struct{}), make(chan string, 1)
 	go func() {
 		defer close(bad)
-		for {
+		for n := 1; ; n++ {
 			select {
 			case <-stop:
 				return
 			default:
 			}
 			if got, err := l.remote.Ask("tcp4", "192.0.2.1:18081"); got != "a" {
-				bad <- fmt.Sprintf("%q, %v", got, err)
+				tracked, _ := os.ReadFile("/proc/net/nf_conntrack")
+				bad <- fmt.Sprintf("connection %d: %q, %v\n%s\n%s", n, got, err, ruleset(t, l.r.table), tracked)
 				return
 			}
 		}

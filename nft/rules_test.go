@@ -8,8 +8,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -113,8 +115,13 @@ func TestApplyFallsBackToANewTable(t *testing.T) {
 		}
 		return nil
 	}
-	r := &Redirector{table: "satl_t", run: f.run}
+	r := &Redirector{table: "satl_t", run: f.run, log: slog.New(slog.DiscardHandler)}
 	if err := r.Apply(t.Context(), redirect.Rules{}); err != nil || len(f.calls) != 2 {
+		t.Errorf("%v after %d calls", err, len(f.calls))
+	}
+	// What else may be wrong is no reason to take the rules away for a moment.
+	f.calls, f.fail = nil, func(string, []string) error { return exec.ErrWaitDelay }
+	if err := r.Apply(t.Context(), redirect.Rules{}); !errors.Is(err, exec.ErrWaitDelay) || len(f.calls) != 1 {
 		t.Errorf("%v after %d calls", err, len(f.calls))
 	}
 }
