@@ -141,16 +141,21 @@ func shortDuration(d time.Duration) string {
 	return s
 }
 
+// whyExhausted is the reason of the change that gives a slot up.
+const whyExhausted = "restart budget exhausted"
+
 // exhaustedMark begins what is added to Status.Err of the last task of a slot
 // whose budget is exhausted.
-const exhaustedMark = " (restart budget exhausted: "
+const exhaustedMark = "(restart budget exhausted: "
 
-// markExhausted adds to a task's error that nothing replaces it.
+// markedExhausted tells whether a task's error says that nothing replaces it.
+func markedExhausted(t *api.Task) bool { return strings.Contains(t.Status.Err, exhaustedMark) }
+
+// markExhausted adds that to it.
 func markExhausted(t *api.Task) {
-	if strings.Contains(t.Status.Err, exhaustedMark) {
-		return
+	if !markedExhausted(t) {
+		t.Status.Err = strings.TrimPrefix(t.Status.Err+" "+exhaustedMark+label(t, LabelExhausted)+")", " ")
 	}
-	t.Status.Err = strings.TrimPrefix(t.Status.Err+exhaustedMark+label(t, LabelExhausted)+")", " ")
 }
 
 // Exhausted tells whether a task is the last of a slot whose restart budget

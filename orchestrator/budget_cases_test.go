@@ -80,6 +80,31 @@ func TestBudget1(t *testing.T) {
 	}
 }
 
+// TestExhaustedWithoutError: the mark stands once on a task that ended well,
+// whose error is nothing but it, and the log warns of it once.
+func TestExhaustedWithoutError(t *testing.T) {
+	simulate(t, 1, func(s *sim) {
+		s.setScript(func(x *api.Task) script {
+			d := good(x)
+			d.lives, d.complete = time.Second, true
+			return d
+		})
+		s.create(simSpec(1, restart(1, 0, 0)))
+		time.Sleep(time.Minute)
+		s.newLeader()
+		time.Sleep(time.Minute)
+		if err := s.last().Status.Err; err != "(restart budget exhausted: 1 attempt)" {
+			t.Errorf("error %q", err)
+		}
+		s.update(func(tx store.Tx) error { return store.DeleteService(tx, "web") })
+		time.Sleep(time.Minute)
+		if n := s.warnings.Load(); n != 1 {
+			t.Errorf("%d warnings", n)
+		}
+		s.odds()
+	})
+}
+
 // TestBudget2: a new spec version gives the budget back, a status does not
 // (budget-2).
 func TestBudget2(t *testing.T) {

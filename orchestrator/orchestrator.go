@@ -236,7 +236,7 @@ func (o *Orchestrator) tell(v View, c Change) {
 	}
 	for _, t := range c.Update {
 		args = append(args, "task_id", t.ID)
-		if _, ok := Exhausted(t); ok {
+		if c.Why == whyExhausted {
 			level = slog.LevelWarn
 			args = append(args, "err", t.Status.Err)
 		}

@@ -33,10 +33,10 @@ func (s *situation) planRestarts() (out []Change) {
 		}
 		// A node may repeat its report, and with it take the words away.
 		if last := sl.last(); last != nil && ended(last) && last.DesiredState > api.TaskStateRunning {
-			if _, ok := Exhausted(last); ok && !strings.Contains(last.Status.Err, exhaustedMark) {
+			if _, ok := Exhausted(last); ok && !markedExhausted(last) {
 				last = last.Copy()
 				markExhausted(last)
-				out = append(out, Change{Why: "restart budget exhausted", Update: []*api.Task{last}})
+				out = append(out, Change{Why: "report took the words away", Update: []*api.Task{last}})
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func (s *situation) replace(sl *slot, t *api.Task) Change {
 		if used.exhausted(p, at) {
 			setLabel(old, LabelExhausted, spent(p))
 			markExhausted(old)
-			change.Why = "restart budget exhausted"
+			change.Why = whyExhausted
 			return change
 		}
 		used = used.plus(p, at)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +141,7 @@ type sim struct {
 	begun  map[string]begun // what agents remember of tasks
 
 	stopOrchestrator func()
+	warnings         atomic.Int32 // lines of the log for operators to act on
 	parts            sync.WaitGroup
 	watch            *watcher
 }
@@ -218,6 +220,9 @@ func (s *sim) simLogger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.MessageKey && (a.Value.String() == restless || a.Value.String() == unwritten) {
 			s.t.Errorf("%s\n%s", a.Value, s.dump())
+		}
+		if a.Key == slog.LevelKey && a.Value.Any().(slog.Level) >= slog.LevelWarn {
+			s.warnings.Add(1)
 		}
 		return a
 	}}))
