@@ -109,6 +109,8 @@ func TestFoldProperties(t *testing.T) {
 		var h Health
 		counted := 0 // failures since the last pass or the end of grace
 		passed := false
+		var failing time.Time // begin of the first of counted
+		var dips []time.Time  // begins of the streaks between two passes
 		at := epoch
 		for range rapid.IntRange(0, 30).Draw(t, "probes") {
 			at = at.Add(time.Duration(rapid.IntRange(1, 20).Draw(t, "wait")) * sec)
@@ -118,9 +120,14 @@ func TestFoldProperties(t *testing.T) {
 			h = Fold(h, s, epoch, r)
 			switch {
 			case r.ExitCode == 0:
+				if passed && counted > 0 {
+					dips = append(dips, failing)
+				}
 				passed, counted = true, 0
 			case passed || at.Sub(epoch) >= s.StartPeriod:
-				counted++
+				if counted++; counted == 1 {
+					failing = at
+				}
 			}
 			want := Starting
 			switch {
@@ -134,6 +141,9 @@ func TestFoldProperties(t *testing.T) {
 			}
 			if n := len(h.Log); n > MaxLog || n == 0 || h.Log[n-1] != r {
 				t.Fatalf("log %+v", h.Log)
+			}
+			if kept := dips[max(0, len(dips)-MaxDips):]; !slices.Equal(h.Dips, kept) {
+				t.Fatalf("dips %v, want %v", h.Dips, kept)
 			}
 			if !reflect.DeepEqual(log, slices.Clone(was.Log)) {
 				t.Fatalf("an earlier log was changed: %+v", was.Log)

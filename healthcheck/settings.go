@@ -4,6 +4,7 @@ package healthcheck
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -191,8 +192,11 @@ func validate(hc *container.HealthConfig) error {
 			return &FieldError{d.field, fmt.Sprintf("must be 0 or >= %v, not %s", MinDuration, ascii(d.value))}
 		}
 	}
-	if hc.Retries < 0 {
+	switch {
+	case hc.Retries < 0:
 		return &FieldError{"Retries", fmt.Sprintf("must be 0 or >= 1, not %d", hc.Retries)}
+	case hc.Retries > math.MaxInt32: // the store would keep another number
+		return &FieldError{"Retries", fmt.Sprintf("must be at most %d, not %d", math.MaxInt32, hc.Retries)}
 	}
 	return nil
 }

@@ -100,6 +100,8 @@ func TestFromConfigNumbers(t *testing.T) {
 		{"SP=1", container.HealthConfig{StartPeriod: 1}, Settings{}, "StartPeriod", bad},
 		{"SI=999us", container.HealthConfig{StartInterval: 999 * time.Microsecond}, Settings{}, "StartInterval", bad + ", not 999us"},
 		{"R=-1", container.HealthConfig{Retries: -1}, Settings{}, "Retries", "0 or >= 1"},
+		{"R=2^31-1", container.HealthConfig{Interval: sec, Retries: math.MaxInt32}, docker(sec, 30*sec, math.MaxInt32, 0, sec), "", ""},
+		{"R=2^32+1", container.HealthConfig{Retries: 1<<32 + 1}, Settings{}, "Retries", "at most 2147483647, not 4294967297"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.hc.Test = []string{"CMD", "x"}
