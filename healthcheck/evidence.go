@@ -49,7 +49,7 @@ type Run struct {
 type Answer struct {
 	Status      int    `json:"status,omitempty"`
 	ContentType string `json:"content_type,omitempty"`
-	Body        string `json:"body,omitempty"` // valid UTF-8, the first MaxBody bytes
+	Body        string `json:"body,omitempty"` // of a response of the task's own: valid UTF-8, the first MaxBody bytes
 
 	ExitCode *int   `json:"exit_code,omitempty"`
 	Output   string `json:"output,omitempty"` // valid UTF-8, the first MaxBody bytes

@@ -140,7 +140,9 @@ func (p *HTTPProbe) exchange(ctx context.Context, start time.Time, timeout time.
 	r.Answer = &Answer{
 		Status:      code,
 		ContentType: head(strings.ToValidUTF8(response.Header.Get("Content-Type"), "?"), maxType),
-		Body:        head(body, MaxBody),
+	}
+	if r.By == Application { // what another may have said is not kept in a record
+		r.Answer.Body = head(body, MaxBody)
 	}
 	if text := strings.TrimSpace(body); text != "" {
 		r.Output = clip(r.Output + ": " + text)

@@ -314,17 +314,18 @@ func TestNoOtherHost(t *testing.T) {
 // TestControlProbe: it says who answers, and a 200 says that the gate goes on.
 func TestControlProbe(t *testing.T) {
 	status := 404
-	port := served(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+	port := served(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "body", status) })
 	p := httpProbe(t, port, "profile=gate")
-	if r := p.AttemptControl(t.Context(), patience); !r.Control || r.By != Application || r.Passed() {
+	if r := p.AttemptControl(t.Context(), patience); !r.Control || r.By != Application || r.Passed() || r.Answer.Body != "body\n" {
 		t.Errorf("%+v", r)
 	}
 	status = 200
 	if r := p.AttemptControl(t.Context(), patience); !r.Control || !r.Passed() {
 		t.Errorf("%+v", r)
 	}
+	status = 404
 	shared := NewProbe(resolved(t, nil, fmt.Sprintf("http=/ port=%d", port)), Reach{Addr: own, Shared: true}).(*HTTPProbe)
-	if r := shared.AttemptControl(t.Context(), patience); r.By != Unknown {
+	if r := shared.AttemptControl(t.Context(), patience); r.By != Unknown || r.Answer.Status != 404 || r.Answer.Body != "" {
 		t.Errorf("in the host's network: %+v", r)
 	}
 }
