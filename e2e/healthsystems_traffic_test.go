@@ -170,6 +170,9 @@ func failOpen(t *testing.T, d *daemon, port int) {
 	d.makeBad(ids[2])
 	eventually(t, 30*time.Second, "failing open", func() bool { h := d.health("open"); return h.FailingOpen && h.Serving == 2 })
 	d.awaitReached("both, as nobody passes", port, ids[1], ids[2])
+	if addrs := d.resolve("open"); len(addrs) != 2 {
+		t.Errorf("its name is answered with %v", addrs)
+	}
 	if out, _ := d.satl("health", "open"); !strings.Contains(out, "failing open") {
 		t.Errorf("health does not say so:\n%s", out)
 	}

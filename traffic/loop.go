@@ -250,7 +250,7 @@ func (t *Table) wakeWaiters() {
 // noteFailOpen logs once when a service starts and stops failing open
 // (cases/pool.md, pool-8).
 func (p *pass) noteFailOpen(log *slog.Logger, members []Member) {
-	open := failsOpen(members)
+	open := failsOpen(slices.Values(members))
 	name := func(group string) string {
 		for _, m := range members {
 			if m.group() == group {

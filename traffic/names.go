@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
-// notReadyPrefix heads the name that lists the tasks of a service one by one,
+// tasksPrefix heads the name that lists the tasks of a service one by one,
 // as Docker's swarm has it.
 const tasksPrefix = "tasks."
 
@@ -18,7 +19,7 @@ const shortID = 12
 
 // Lookup implements dns.Names. Names and who answers to them:
 //
-//	SERVICE, an alias         the members that serve
+//	SERVICE, an alias         the members that serve, or what it fails open to
 //	tasks.SERVICE             the same; with NotReadyNames the starting ones too
 //	CONTAINER, SERVICE.SLOT,
 //	the ID's first 12         that container while its process runs
@@ -37,6 +38,7 @@ func (t *Table) lookup(asker netip.Addr, name string) (addrs []netip.Addr, known
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	seen, member := t.networksOf(asker)
+	open := sync.OnceValue(t.failsOpen)
 	var best match
 	for r := range t.everyone() {
 		for _, e := range r.Endpoints {
@@ -50,7 +52,7 @@ func (t *Table) lookup(asker netip.Addr, name string) (addrs []netip.Addr, known
 			if kind < best || best == noMatch {
 				best, addrs = kind, nil
 			}
-			if r.listed(kind) {
+			if r.listed(kind, open) {
 				addrs = append(addrs, e.Addr)
 			}
 		}
@@ -94,16 +96,24 @@ func (r *record) answersTo(e Endpoint, name string) match {
 	return noMatch
 }
 
-// listed tells whether the member's address is in the answer.
-func (r *record) listed(kind match) bool {
-	switch kind {
-	case byTasks:
-		return r.serves() || r.NotReadyNames && r.starting()
-	case byContainer:
+// listed tells whether the member's address is in the answer; open gives the
+// services that fail open.
+func (r *record) listed(kind match, open func() map[string]bool) bool {
+	if kind == byContainer {
 		return r.Process
-	default:
-		return r.serves()
 	}
+	return r.serves() || r.fallback() && open()[r.group()] || kind == byTasks && r.NotReadyNames && r.starting()
+}
+
+// failsOpen are the services that fail open now; the caller holds the lock.
+func (t *Table) failsOpen() map[string]bool {
+	return failsOpen(func(yield func(Member) bool) {
+		for r := range t.everyone() {
+			if !yield(r.Member) {
+				return
+			}
+		}
+	})
 }
 
 // networksOf tells the networks of the member with the address.

@@ -42,6 +42,10 @@ func TestNames(t *testing.T) {
 		Member{ContainerID: "0000000000000000", Name: "web", Process: true, Serving: true, Endpoints: []Endpoint{{NetworkID: "front", Addr: addr(11)}}},
 		task(12, service("gone")),
 		task(13, service("drained"), notReady, serving),
+		task(14, service("open"), failOpen, unhealthy, func(m *Member) { m.Endpoints[0].Aliases = []string{"door"} }),
+		task(15, service("open"), failOpen), // starting
+		task(16, service("half"), failOpen, unhealthy),
+		task(17, service("half"), failOpen, serving),
 	)
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -60,7 +64,7 @@ func TestNames(t *testing.T) {
 		{host, "www", "10.88.0.2"},
 		{host, "web.3", "10.88.0.3"},
 		{host, "web.3.task3", "10.88.0.3"},
-		{host, "container000", "10.88.0.2 10.88.0.3 10.88.0.4 10.88.0.5 10.88.0.6 10.88.0.8 10.88.0.9 10.88.0.12 10.88.0.13"}, // same first 12 here
+		{host, "container000", "10.88.0.2 10.88.0.3 10.88.0.4 10.88.0.5 10.88.0.6 10.88.0.8 10.88.0.9 10.88.0.12 10.88.0.13 10.88.0.14 10.88.0.15 10.88.0.16 10.88.0.17"}, // same first 12 here
 		{host, "fedcba987654", "10.88.0.10 10.88.0.110"},
 		{host, "fedcba98765", "-"},
 		{host, "loose", "10.88.0.10 10.88.0.110"},
@@ -74,6 +78,11 @@ func TestNames(t *testing.T) {
 		{host, "drained", ""},
 		{host, "tasks.drained", ""},
 		{host, "drained.13", "10.88.0.13"},
+		// Names fail open as pools do (cases/pool.md, pool-8).
+		{host, "open", "10.88.0.14"},
+		{host, "tasks.open", "10.88.0.14"},
+		{host, "door", "10.88.0.14"},
+		{host, "half", "10.88.0.17"},
 		{host, "mixed", "10.88.0.9"},
 		{host, "nobody", "-"},
 		{host, "tasks.nobody", "-"},

@@ -5,6 +5,7 @@ package traffic
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -63,7 +64,7 @@ func Plan(members []Member, subnets []redirect.Subnet) redirect.Rules {
 	slices.SortFunc(members, func(a, b Member) int {
 		return cmp.Or(compareBool(b.Process, a.Process), cmp.Compare(a.ContainerID, b.ContainerID))
 	})
-	open := failsOpen(members)
+	open := failsOpen(slices.Values(members))
 	owner := make(map[netip.Addr]string)
 	claims := make(map[redirect.Key]map[string]claim)
 	for _, m := range members {
@@ -127,9 +128,9 @@ func (m Member) fallback() bool { return m.FailOpen && m.Unhealthy && m.Process 
 
 // failsOpen finds the services where nobody serves and somebody is there to
 // fall back on.
-func failsOpen(members []Member) map[string]bool {
+func failsOpen(members iter.Seq[Member]) map[string]bool {
 	serving, back := make(map[string]bool), make(map[string]bool)
-	for _, m := range members {
+	for m := range members {
 		serving[m.group()] = serving[m.group()] || m.serves()
 		back[m.group()] = back[m.group()] || m.fallback()
 	}

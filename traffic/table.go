@@ -344,7 +344,7 @@ func (t *Table) Pools() []redirect.Pool { return Plan(t.Members(), nil).Pools }
 // do not pass, because nobody does; sorted.
 func (t *Table) FailOpen() []string {
 	var ids []string
-	for id := range failsOpen(t.Members()) {
+	for id := range failsOpen(slices.Values(t.Members())) {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
