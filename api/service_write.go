@@ -26,7 +26,7 @@ func (s *Server) serviceCreate(w http.ResponseWriter, r *http.Request) error {
 	if spec.Name == "" {
 		spec.Name = namesgenerator.GetRandomName(0)
 	}
-	grpcSpec, warnings, err := s.admitService(r.Context(), &spec, nil)
+	grpcSpec, admitted, err := s.admitService(r.Context(), &spec, nil)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,8 @@ func (s *Server) serviceCreate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusCreated, &swarm.ServiceCreateResponse{ID: resp.Service.ID, Warnings: warnings})
+	s.tellAdmission(spec.Name, admitted)
+	return writeJSON(w, http.StatusCreated, &swarm.ServiceCreateResponse{ID: resp.Service.ID, Warnings: admitted.warnings})
 }
 
 func (s *Server) serviceUpdate(w http.ResponseWriter, r *http.Request) error {
@@ -65,7 +66,15 @@ func (s *Server) serviceUpdate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	grpcSpec, warnings, err := s.admitService(r.Context(), &spec, current)
+	if rollback == api.UpdateServiceRequest_PREVIOUS && current.PreviousSpec != nil {
+		// What comes of it is not what the client has sent.
+		shown, err := renderService(current)
+		if err != nil {
+			return err
+		}
+		spec = *shown.PreviousSpec
+	}
+	grpcSpec, admitted, err := s.admitService(r.Context(), &spec, current)
 	if err != nil {
 		return err
 	}
@@ -88,7 +97,8 @@ func (s *Server) serviceUpdate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, &swarm.ServiceUpdateResponse{Warnings: warnings})
+	s.tellAdmission(spec.Name, admitted)
+	return writeJSON(w, http.StatusOK, &swarm.ServiceUpdateResponse{Warnings: admitted.warnings})
 }
 
 // registryAuth is the request's registry credentials, checked and as they
@@ -130,32 +140,36 @@ func keepAuth(spec *api.ServiceSpec, current *api.Service, auth, from string) er
 
 // admitService checks a spec, writes our defaults into it, resolves its
 // networks, and converts it for the store. current is the service that it
-// updates, nil at creation. Its warnings are logged too.
-func (s *Server) admitService(ctx context.Context, spec *swarm.ServiceSpec, current *api.Service) (*api.ServiceSpec, []string, error) {
+// updates, nil at creation.
+func (s *Server) admitService(ctx context.Context, spec *swarm.ServiceSpec, current *api.Service) (*api.ServiceSpec, admission, error) {
 	admitted, err := admit(spec)
 	if err != nil {
-		return nil, nil, err
+		return nil, admission{}, err
 	}
 	if err := s.resolveNetworks(ctx, spec); err != nil {
-		return nil, nil, err
+		return nil, admission{}, err
 	}
 	if err := s.containerPortClash(spec); err != nil {
-		return nil, nil, err
+		return nil, admission{}, err
 	}
 	grpcSpec, err := convert.ServiceSpecToGRPC(*spec)
 	if err != nil {
-		return nil, nil, errInvalid("%v", err)
+		return nil, admission{}, errInvalid("%v", err)
 	}
-	if admitted.applied != "" {
+	admitted.warnings = append(admitted.warnings, s.portWarnings(spec, current)...)
+	return &grpcSpec, admitted, nil
+}
+
+// tellAdmission logs what was found at a spec, once it is the service's.
+func (s *Server) tellAdmission(name string, a admission) {
+	if a.applied != "" {
 		// One text, so that no format of the log puts quotes into it: operators
 		// look for it as the specification words it ("Publishing a port
 		// tightens the defaults").
 		s.log.Info(fmt.Sprintf("tighter health probe defaults applied to a published service name=%s published=%s applied=%s",
-			grpcSpec.Annotations.Name, admitted.published, admitted.applied))
+			name, a.published, a.applied))
 	}
-	warnings := append(admitted.warnings, s.portWarnings(spec, current)...)
-	for _, warning := range warnings {
-		s.log.Warn(warning, "name", grpcSpec.Annotations.Name)
+	for _, warning := range a.warnings {
+		s.log.Warn(warning, "name", name)
 	}
-	return &grpcSpec, warnings, nil
 }

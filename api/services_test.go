@@ -286,8 +286,12 @@ func TestPublishedDefaultsStored(t *testing.T) {
 	if strings.Contains(logged.String(), "tighter") {
 		t.Errorf("logged again: %s", &logged)
 	}
-	// At update too: a port and a fresh probe.
+	// At update too: a port and a fresh probe. A refused one has applied nothing.
 	version := f.service(t, id).Version.Index
+	f.refused(t, 500, "out of sequence", "POST", fmt.Sprintf("/services/web/update?version=%d", version-1), published)
+	if strings.Contains(logged.String(), "tighter") {
+		t.Errorf("logged of a refused update: %s", &logged)
+	}
 	f.must(t, 200, "POST", fmt.Sprintf("/services/web/update?version=%d", version), published)
 	if !strings.Contains(logged.String(), line) {
 		t.Errorf("log at update %s", &logged)
@@ -309,6 +313,21 @@ func TestNoProbeWarning(t *testing.T) {
 	resp := into[swarm.ServiceUpdateResponse](t, f.must(t, 200, "POST", "/services/web/update?version=1", spec))
 	if len(resp.Warnings) != 1 || resp.Warnings[0] != warning {
 		t.Errorf("update: %q", resp.Warnings)
+	}
+	// A rollback is warned of for what it brings back, not for what is sent with it.
+	const bare = `{"Name":"web","TaskTemplate":{"ContainerSpec":{"Image":"bb:1"}}}`
+	update := func(query, spec string) []string {
+		version := f.service(t, "web").Version.Index
+		return into[swarm.ServiceUpdateResponse](t, f.must(t, 200, "POST", fmt.Sprintf("/services/web/update?%sversion=%d", query, version), spec)).Warnings
+	}
+	if w := update("", bare); len(w) != 0 {
+		t.Errorf("without ports: %q", w)
+	}
+	if w := update("rollback=previous&", bare); len(w) != 1 || w[0] != warning {
+		t.Errorf("rollback to ports: %q", w)
+	}
+	if w := update("rollback=previous&", spec); len(w) != 0 {
+		t.Errorf("rollback to no ports: %q", w)
 	}
 	// A made-up name is in the warning too.
 	_, warnings = f.create(t, strings.Replace(strings.Replace(spec, `"Name":"web",`, "", 1), "8080", "8081", 1))
