@@ -92,9 +92,7 @@ func (m *Monitor) Watch(w Watch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	if w.Started.IsZero() {
-		w.Started = now
-	}
+	w.Started = anchored(w.Started, now)
 	e, old := newWatched(w, firstDue(w, now, m.adopted)), m.registry[w.ID]
 	e.lane = m.laneOf(w.Settings.Kind)
 	if w.Adopted {

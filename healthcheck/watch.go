@@ -92,16 +92,21 @@ type attempt struct {
 	stuck     bool      // it is overdue: judged, its slot given back
 }
 
+// anchored is the start of a main process by the clock that nobody sets: what
+// is measured from it is not changed by a step of the other one afterwards,
+// and a start in the future, by a clock that was set back, is taken for now.
+func anchored(started, now time.Time) time.Time {
+	if started.IsZero() || started.After(now) {
+		return now
+	}
+	return now.Add(-now.Sub(started))
+}
+
 // firstDue is when a container is probed first: one wait (or Settings.First)
-// after its main process started, and never later than that from now, should
-// the clock have been set back. The nth adopted one is due within one wait
+// after its main process started. The nth adopted one is due within one wait
 // from now, unless an earlier daemon would not have probed it yet either.
 func firstDue(w Watch, now time.Time, nth uint64) time.Time {
-	wait := NextDelay(Health{}, w.Settings)
-	first := w.Started.Add(wait)
-	if latest := now.Add(wait); first.After(latest) {
-		first = latest
-	}
+	first := w.Started.Add(NextDelay(Health{}, w.Settings))
 	if !w.Adopted {
 		return first
 	}
