@@ -27,9 +27,6 @@ import (
 // that is incomplete now is worth more than a whole one later.
 const peerTimeout = 2 * time.Second
 
-// withdrawn begins the error of a task that its node sends no traffic to.
-const withdrawn = "withdrawn"
-
 // What is said of a task whose health nobody here knows.
 const (
 	verdictNone    = "none"
@@ -173,7 +170,7 @@ func overlay(h *wire.Health, known []wire.TaskHealth, observed func(taskID strin
 		switch verdict := observed(t.ID); {
 		case verdict == mesh.Ungated:
 			t.Verdict = string(verdict)
-			if strings.HasPrefix(t.Why, withdrawn) { // on its own node only
+			if strings.HasPrefix(t.Why, healthcheck.Withdrawn) { // on its own node only
 				t.Serving, t.Why = true, ""
 			}
 		case verdict == mesh.Silent && t.Why == "":
@@ -286,7 +283,7 @@ func whyNot(t *api.Task, node *api.Node, ready bool) string {
 		return "stopping"
 	case !ready:
 		return "not ready, by an operator's word"
-	case strings.HasPrefix(t.Status.Err, withdrawn):
+	case strings.HasPrefix(t.Status.Err, healthcheck.Withdrawn):
 		return t.Status.Err
 	case node != nil && node.Status.State == api.NodeStatus_DOWN:
 		return "its node is down"

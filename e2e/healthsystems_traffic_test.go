@@ -188,6 +188,11 @@ func failOpen(t *testing.T, d *daemon, port int) {
 	if h := d.health("open"); h.FailingOpen {
 		t.Error("it still says that it fails open")
 	}
+	// The one that is out of traffic is the first to go.
+	d.docker("service", "scale", "-d", "open=2")
+	if slots := d.slots("open", 2); slots[2] != ids[2] || slots[3] != third.ID {
+		t.Errorf("left: %v", slots)
+	}
 }
 
 func (d *daemon) taskState(service string, slot int) (state string) {

@@ -44,13 +44,13 @@ func (n *Node) unready(r Record) bool {
 func (n *Node) withdrawnText(r Record) string {
 	switch {
 	case r.Unhealthy != "":
-		return withdrawn + r.Unhealthy + "; waits for its turn to be replaced"
+		return healthcheck.Withdrawn + r.Unhealthy + "; waits for its turn to be replaced"
 	case r.Unrouted != "":
-		return withdrawn + r.Unrouted
+		return healthcheck.Withdrawn + r.Unrouted
 	case r.Unready:
-		return withdrawn + "not ready, by the operator's word on the task"
+		return healthcheck.Withdrawn + "not ready, by the operator's word on the task"
 	case n.unready(r):
-		return withdrawn + "not ready, by the operator's word on its node"
+		return healthcheck.Withdrawn + "not ready, by the operator's word on its node"
 	}
 	return ""
 }
@@ -78,9 +78,6 @@ func (n *Node) failsOpen(r Record) bool {
 	table, ok := n.cfg.Traffic.(interface{ FailOpen() []string })
 	return ok && r.FailOpen && n.memberOf(r).Unhealthy && slices.Contains(table.FailOpen(), r.ServiceID)
 }
-
-// withdrawn heads the Status.Err of a RUNNING task that is out of traffic.
-const withdrawn = "withdrawn: "
 
 // memberOf is what traffic needs to know of a container.
 func (n *Node) memberOf(r Record) traffic.Member {

@@ -7,6 +7,10 @@ import (
 	"strings"
 )
 
+// Withdrawn begins the Status.Err of a RUNNING task that is sent no traffic. What
+// follows is the reason, which begins with Unhealthy's word if it is its health.
+const Withdrawn = "withdrawn: "
+
 // String is the health as the STATUS column of `docker ps` words it:
 // "health: starting", "healthy" or "unhealthy".
 func (h Health) String() string {

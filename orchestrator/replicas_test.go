@@ -42,7 +42,7 @@ func upNodes(names ...string) map[string]*api.Node {
 // newest, with regard to nodes among equals.
 func TestScaleDownTakesTheWorst(t *testing.T) {
 	with := func(t *api.Task, change func(*api.Task)) *api.Task { change(t); return t }
-	withdrawn := func(t *api.Task) { t.Status.Message = "withdrawn: unhealthy" }
+	withdrawn := func(t *api.Task) { t.Status.Err = "withdrawn: unhealthy" }
 	older := func(t *api.Task) { t.Spec.GetContainer().Image = "v0"; t.SpecVersion.Index = 3 }
 	exhausted := func(t *api.Task) {
 		t.DesiredState = api.TaskStateShutdown

@@ -191,10 +191,15 @@ const (
 	PrepareLimit = 10 * time.Minute
 	// StartLimit is how long a start may take without counting its probes.
 	StartLimit = time.Minute
+	// WithdrawnLimit is how long a task that passed may be out of traffic for
+	// its health. Most are replaced before; the label satl.health.action=unroute
+	// has nothing replaced.
+	WithdrawnLimit = 10 * time.Minute
 )
 
 // startDeadline is when a task of a slot counts as never going to start, and
-// in which words; zero while it waits for others, or runs.
+// after how long; zero while it waits for others, or runs. Of one that is out of
+// traffic on an operator's word nothing can be told.
 //
 // Rule: DESIGN.md section 6; cases/update.md, update-5.
 func (s *situation) startDeadline(sl *slot, t *api.Task) (at time.Time, limit time.Duration) {
@@ -218,6 +223,8 @@ func (s *situation) startDeadline(sl *slot, t *api.Task) (at time.Time, limit ti
 		begin, limit = later(begin, since(t)), PrepareLimit
 	case t.Status.State == api.TaskStateStarting:
 		begin, limit = since(t), startLimit(t)
+	case outForHealth(t):
+		begin, limit = since(t), WithdrawnLimit
 	default:
 		return time.Time{}, 0
 	}

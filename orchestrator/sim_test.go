@@ -625,6 +625,18 @@ func (s *sim) fail(x *api.Task) {
 	})
 }
 
+// say has a task's node say something of it while it runs, as executor does of
+// one that is out of traffic.
+func (s *sim) say(x *api.Task, text string) {
+	s.t.Helper()
+	s.update(func(tx store.Tx) error {
+		t := store.GetTask(tx, x.ID)
+		t.Status.Err = text
+		t.Status.Timestamp, t.Status.AppliedAt = timestamp(time.Now()), timestamp(time.Now())
+		return store.UpdateTask(tx, t)
+	})
+}
+
 func (s *sim) view() (v View) {
 	s.t.Helper()
 	var err error

@@ -10,11 +10,9 @@ import (
 	gogotypes "github.com/gogo/protobuf/types"
 	"github.com/moby/swarmkit/v2/api"
 	swarm "github.com/moby/swarmkit/v2/manager/orchestrator"
-)
 
-// WithdrawnPrefix begins the status message of a task that runs outside the
-// pools: unhealthy and waiting for its turn, or on an operator's word.
-const WithdrawnPrefix = "withdrawn"
+	"satld/healthcheck"
+)
 
 // clockSkew is how far a node's clock may be from the leader's until its
 // timestamps are not believed.
@@ -74,8 +72,15 @@ func running(t *api.Task) bool {
 	return t.Status.State == api.TaskStateRunning && !withdrawn(t)
 }
 
+// withdrawn tells whether a task runs outside the pools: unhealthy, or on an
+// operator's word. Its node says so.
 func withdrawn(t *api.Task) bool {
-	return t.Status.State == api.TaskStateRunning && strings.HasPrefix(t.Status.Message, WithdrawnPrefix)
+	return t.Status.State == api.TaskStateRunning && strings.HasPrefix(t.Status.Err, healthcheck.Withdrawn)
+}
+
+// outForHealth tells whether it does so for its health.
+func outForHealth(t *api.Task) bool {
+	return withdrawn(t) && strings.HasPrefix(t.Status.Err, healthcheck.Withdrawn+healthcheck.Unhealthy.String())
 }
 
 // failed tells whether a task came to an end by itself. A task that its node
