@@ -59,6 +59,10 @@ func TestGate(t *testing.T) {
 		{name: "twenty equal 404", answer: always(404), want: "1m0s" + failed, asked: every(3*sec, 3*sec, 20), controls: []time.Duration{60 * sec},
 			sequence: []Run{{"404", 20}}, by: Application, early: true,
 			reason: "unhealthy: health gate ended early: 20 probes in a row were answered 404"},
+		{name: "400 is a client error", answer: always(400), want: "1m0s" + failed, asked: every(3*sec, 3*sec, 20), controls: []time.Duration{60 * sec},
+			sequence: []Run{{"400", 20}}, by: Application, early: true},
+		{name: "so is 499", answer: always(499), want: "1m0s" + failed, asked: every(3*sec, 3*sec, 20), controls: []time.Duration{60 * sec},
+			sequence: []Run{{"499", 20}}, by: Application, early: true},
 		{name: "401 after a while of nothing", answer: func(at time.Duration) int {
 			if at < 30*sec {
 				return refused
@@ -261,6 +265,7 @@ func TestTail(t *testing.T) {
 		{"forty", lines(40, 2), 40, "00", false},
 		{"forty-one", lines(41, 2), 40, "01", true},
 		{"long ones", lines(40, 200), 21, "", true},
+		{"one that just fits", []string{strings.Repeat("x", MaxConsoleBytes-1)}, 1, strings.Repeat("x", MaxConsoleBytes-1), false},
 		{"one that is too long", []string{strings.Repeat("\u00e9", 5000)}, 1, strings.Repeat("\u00e9", 2047), true},
 		{"what is no text", []string{"a\xffb\r\n"}, 1, "a?b", false},
 	} {
