@@ -37,9 +37,9 @@ type Container struct {
 	supersede context.CancelFunc // ends the wait of the change before
 	shown     exposure           // what traffic knows of this run
 
-	last     *healthcheck.Transition // the newest change of verdict not yet acted on
-	verdicts chan struct{}           // nudges the supervisor to look at last
-	health   *healthcheck.Health     // as it was when the probing of this run ended; nil until then
+	pending  []healthcheck.Transition // the changes of verdict not yet acted on
+	verdicts chan struct{}            // nudges the supervisor to look at them
+	health   *healthcheck.Health      // as it was when the probing of this run ended; nil until then
 }
 
 func newContainer(rec Record) *Container {
@@ -58,7 +58,7 @@ func newContainer(rec Record) *Container {
 // newRun resets what belongs to one run of the main process.
 func (c *Container) newRun() {
 	c.proved, c.done = make(chan struct{}), make(chan struct{})
-	c.last, c.health = nil, nil
+	c.pending, c.health = nil, nil
 	c.signalled, c.shown, c.asking = 0, unknown, false
 }
 
@@ -114,19 +114,20 @@ func (c *Container) tell() {
 	c.changed = make(chan struct{})
 }
 
-// takeVerdict returns the newest change of verdict that was not acted on yet.
-func (c *Container) takeVerdict() *healthcheck.Transition {
+// takeVerdicts returns the changes of verdict that were not acted on yet, in
+// order.
+func (c *Container) takeVerdicts() []healthcheck.Transition {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.last
-	c.last = nil
-	return t
+	all := c.pending
+	c.pending = nil
+	return all
 }
 
 // putVerdict is the monitor's callback: it never blocks.
 func (c *Container) putVerdict(t healthcheck.Transition) {
 	c.mu.Lock()
-	c.last = &t
+	c.pending = append(c.pending, t)
 	c.mu.Unlock()
 	select {
 	case c.verdicts <- struct{}{}:

@@ -26,8 +26,8 @@ func (n *Node) supervise(c *Container, id string) {
 	for {
 		select {
 		case <-c.verdicts:
-			if t := c.takeVerdict(); t != nil {
-				n.onVerdict(c, *t)
+			if all := c.takeVerdicts(); len(all) > 0 {
+				n.onVerdicts(c, all)
 			}
 		case e := <-end:
 			if n.ctx.Err() != nil {

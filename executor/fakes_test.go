@@ -316,13 +316,18 @@ type fakeTraffic struct {
 	stuckUntil time.Time // Withdraw fails to confirm before
 
 	removeStuck bool // Remove never confirms
+	putStuck    bool // nor does Put of who serves
 }
 
-func (f *fakeTraffic) Put(_ context.Context, m traffic.Member) error {
+func (f *fakeTraffic) Put(ctx context.Context, m traffic.Member) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.members[m.ContainerID] = m
 	f.j.add("put serving=%t", m.Serving)
+	f.mu.Unlock()
+	if f.putStuck && m.Serving {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	return nil
 }
 

@@ -283,3 +283,36 @@ func TestStatusFile(t *testing.T) {
 		}
 	})
 }
+
+// Each change of verdict is an event, also those that come while the packet
+// filter is waited for.
+func TestEveryVerdictIsAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		bad := switched(b)
+		b.traffic.putStuck = true
+		_, live, cancel := b.events.Subscribe(time.Now())
+		defer cancel()
+		task := labelled(everySecond(1), map[string]string{"satl.health.action": "unroute"})
+		c := prepared(t, b, task)
+		go c.Start(t.Context())
+		time.Sleep(1500 * time.Millisecond) // passed, and waits
+		for range 2 {
+			bad.Store(true)
+			time.Sleep(time.Second)
+			bad.Store(false)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(10 * time.Second)
+		var got []string
+		for len(live) > 0 {
+			if said, ok := strings.CutPrefix(string((<-live).Action), "health_status: "); ok {
+				got = append(got, said)
+			}
+		}
+		if want := "healthy unhealthy healthy unhealthy healthy"; strings.Join(got, " ") != want {
+			t.Errorf("events %q, want %s", got, want)
+		}
+	})
+}

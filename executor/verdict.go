@@ -17,16 +17,19 @@ import (
 // it COMPLETE (DESIGN.md section 5).
 var errUnhealthy = errors.New("unhealthy")
 
-// onVerdict acts on a change of verdict, by the whole of what the monitor knows
-// then, so that of several changes the last one tells all.
-func (n *Node) onVerdict(c *Container, t healthcheck.Transition) {
+// onVerdicts tells of changes of verdict, in order, and acts on the last one:
+// that is the whole of what the monitor knows.
+func (n *Node) onVerdicts(c *Container, all []healthcheck.Transition) {
 	rec := c.record()
 	if rec.Stopping {
 		return
 	}
-	if t.From != t.To {
-		n.event(rec, dockerevents.Action("health_status: "+t.To.String()))
+	for _, t := range all {
+		if t.From != t.To {
+			n.event(rec, dockerevents.Action("health_status: "+t.To.String()))
+		}
 	}
+	t := all[len(all)-1]
 	switch {
 	case t.Health.Condemned != "":
 		n.condemn(c, t.Health.Condemned)
