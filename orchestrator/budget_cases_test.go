@@ -80,6 +80,48 @@ func TestBudget1(t *testing.T) {
 	}
 }
 
+// TestTally: times of failures are carried for a window alone, and no more of
+// them than it needs.
+func TestTally(t *testing.T) {
+	policy := func(attempts uint64, window int) policy {
+		x := &api.Task{}
+		x.Spec.Restart = &api.RestartPolicy{MaxAttempts: attempts, Window: seconds(window)}
+		return policyOf(x)
+	}
+	if p := policy(5000, 0); p.max != 5000 {
+		t.Errorf("without a window %d attempts", p.max)
+	}
+	p := policy(5000, 60)
+	if p.max != MaxWindowed {
+		t.Errorf("with a window %d attempts", p.max)
+	}
+	for _, without := range []struct{ attempts, window int }{{0, 60}, {3, 0}, {0, 0}} {
+		if got := (tally{}).plus(policy(uint64(without.attempts), without.window), epoch); got.count != 1 || len(got.times) != 0 {
+			t.Errorf("%+v: %+v", without, got)
+		}
+	}
+	// A failure counts until it is as old as the window.
+	one := (tally{}).plus(p, epoch)
+	for age, used := range map[time.Duration]uint64{0: 1, time.Minute - 1: 1, time.Minute: 0} {
+		if got := one.used(p, epoch.Add(age)); got != used {
+			t.Errorf("after %v: %d used", age, got)
+		}
+		if got := one.plus(p, epoch.Add(age)); got.count != 2 || len(got.times) != 1+int(used) {
+			t.Errorf("after %v: %+v", age, got)
+		}
+	}
+	var many tally
+	for i := range MaxWindowed + 1 {
+		many = many.plus(p, epoch.Add(time.Duration(i)))
+		if i < MaxWindowed && len(many.times) != i+1 {
+			t.Fatalf("%d times after %d failures", len(many.times), i+1)
+		}
+	}
+	if len(many.times) != MaxWindowed || many.times[0] != epoch.Add(1) || !many.exhausted(p, epoch.Add(MaxWindowed)) {
+		t.Errorf("%d times, from %v", len(many.times), many.times[0])
+	}
+}
+
 // TestExhaustedWithoutError: the mark stands once on a task that ended well,
 // whose error is nothing but it, and the log warns of it once.
 func TestExhaustedWithoutError(t *testing.T) {
