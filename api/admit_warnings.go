@@ -4,6 +4,7 @@ package api
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/docker/docker/api/types/swarm"
@@ -11,6 +12,7 @@ import (
 	"github.com/moby/swarmkit/v2/api/defaults"
 
 	"satld/healthcheck"
+	"satld/orchestrator"
 )
 
 // longGrace is the stop grace period above which a wedged task of a probed
@@ -51,7 +53,8 @@ func monitorWarning(service, kind string, c *swarm.UpdateConfig, probe healthche
 		monitor = protoDuration(defaults.Service.Update.Monitor)
 	}
 	failures := max(probe.Retries, probe.ReplaceAfter)
-	needed := healthcheck.SustainedReplace(probe) + probe.StartPeriod
+	needed := healthcheck.SustainedReplace(probe)
+	needed += min(probe.StartPeriod, math.MaxInt64-needed)
 	if max(monitor, c.Delay) >= needed {
 		return ""
 	}
@@ -61,7 +64,8 @@ func monitorWarning(service, kind string, c *swarm.UpdateConfig, probe healthche
 }
 
 // windowWarning warns of a budget whose failures leave the window before they
-// add up to its limit (cases/budget.md, budget-1).
+// add up to its limit (cases/budget.md, budget-1), and of one that is not counted
+// as far as it goes.
 func windowWarning(spec *swarm.ServiceSpec) string {
 	p := spec.TaskTemplate.RestartPolicy
 	if p == nil || p.MaxAttempts == nil || *p.MaxAttempts == 0 || p.Window == nil || *p.Window == 0 {
@@ -70,6 +74,10 @@ func windowWarning(spec *swarm.ServiceSpec) string {
 	delay := protoDuration(defaults.Service.Task.Restart.Delay)
 	if p.Delay != nil {
 		delay = *p.Delay
+	}
+	if *p.MaxAttempts > orchestrator.MaxWindowed {
+		return fmt.Sprintf("service %s: at most %d restart attempts are counted in a window, so that many within %v, and not %d, are the limit",
+			spec.Name, orchestrator.MaxWindowed, *p.Window, *p.MaxAttempts)
 	}
 	// Window > MaxAttempts x Delay, without a product that may overflow.
 	if delay == 0 || uint64((*p.Window-1)/delay) >= *p.MaxAttempts {

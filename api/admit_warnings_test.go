@@ -40,6 +40,7 @@ func TestSpecWarnings(t *testing.T) {
 		{"monitor and start period", service(boots, `,"UpdateConfig":{"Monitor":45000000000}`), []string{"1m15s", "start period 30s + 3 x interval 15s"}},
 		{"the delay watches as long", service(probe, `,"UpdateConfig":{"Monitor":5000000000,"Delay":45000000000}`), nil},
 		{"nothing said of updates", service(probe, ""), nil},
+		{"monitor and a sum too large to say", service(strings.Replace(probe, `"Test"`, `"StartPeriod":9223372036854775807,"Test"`, 1), `,"UpdateConfig":{"Monitor":9000000000}`), []string{"start period"}},
 		{"monitor of a rollback", service(probe, `,"RollbackConfig":{"Monitor":5000000000}`), []string{"rollback monitor 5s", "--rollback-monitor 45s"}},
 		{"monitor without a probe", service(none, `,"UpdateConfig":{"Monitor":1000000000}`), nil},
 		{"monitor and tightened defaults", `{"Name":"web","TaskTemplate":{"ContainerSpec":{"Image":"bb:1"` + healthcheck + `}},"UpdateConfig":{"Monitor":9000000000}` + hostPort("ingress", "8080") + `}`, []string{"than the 10s"}},
@@ -53,7 +54,9 @@ func TestSpecWarnings(t *testing.T) {
 		{"window, delay unset", restart(`"MaxAttempts":3,"Window":15000000000`), []string{"3 x 5s"}},
 		{"window, delay zero", restart(`"MaxAttempts":3,"Delay":0,"Window":1000000000`), nil},
 		{"window, attempts unlimited", restart(`"Delay":10000000000,"Window":10000000000`), nil},
-		{"window, a product too large to say", restart(`"MaxAttempts":18446744073709551615,"Delay":10000000000,"Window":9000000000000000000`), []string{"restart window"}},
+		{"window, a product too large to say", restart(`"MaxAttempts":18446744073709551615,"Delay":10000000000,"Window":9000000000000000000`), []string{"at most 1024 restart attempts", "18446744073709551615"}},
+		{"window, as many as are counted", restart(`"MaxAttempts":1024,"Delay":1000000000,"Window":1025000000000`), nil},
+		{"window, more than are counted", restart(`"MaxAttempts":1025,"Delay":0,"Window":1000000000`), []string{"at most 1024 restart attempts", "within 1s"}},
 
 		{"start-first and a port of the host", service(none, `,"UpdateConfig":{"Order":"start-first"}`+hostPort("host", "8080")), []string{"start-first", "port 8080", "stopped first"}},
 		{"rollback start-first and a port of the host", service(none, `,"RollbackConfig":{"Order":"start-first"}`+hostPort("host", "8080")), []string{"start-first"}},
