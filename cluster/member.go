@@ -143,7 +143,7 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 	n.streams.member.Store(&at)
 	n.caughtUp.Store(!n.raft.Empty() || !joined)
 	n.store = n.raft.Store()
-	n.observer, n.directory = n.newObserver(), &mesh.Directory{Boot: cfg.boot}
+	n.observer, n.directory = n.newObserver(), &mesh.Directory{Boot: cfg.life.Name()}
 	n.members = newMembers(n.raft, n.id.sec, n.conns)
 	n.dispatcher = dispatcher.New()
 	n.caServer = ca.NewServer(n.store, n.id.sec)

@@ -36,7 +36,7 @@ func (n *member) keepMesh(ctx context.Context) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	teller := &mesh.Teller{
-		Boot: n.cfg.boot, Own: n.cfg.Traffic.Own, Log: n.log, Managers: n.otherManagers,
+		Life: n.cfg.life, Own: n.cfg.Traffic.Own, Log: n.log, Managers: n.otherManagers,
 		Tell: func(ctx context.Context, addr string, r mesh.Report) error { return n.ask(ctx, addr, "tell", r, nil) },
 	}
 	g.Go(func() error { return teller.Run(ctx) })

@@ -42,7 +42,7 @@ type Config struct {
 	// ForceNewCluster makes a cluster of this node alone out of the state.
 	ForceNewCluster bool
 
-	boot string // random, of this run of the daemon
+	life *mesh.Life // of this run of the daemon
 	// compact, in tests, is how many entries go into a snapshot; 0 is raft's default.
 	compact uint64
 }
@@ -82,7 +82,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if cfg.Executor == nil || cfg.StateDir == "" || cfg.ListenAddr == "" {
 		return nil, errors.New("cluster: Executor, StateDir and ListenAddr are required")
 	}
-	cfg.boot = swarmid.NewID()
+	cfg.life = mesh.NewLife(swarmid.NewID())
 	if cfg.NodeHealth == (mesh.Settings{}) {
 		cfg.NodeHealth = mesh.DefaultSettings()
 	}

@@ -88,7 +88,8 @@ func (n *member) answers() map[string]call {
 			if n.cfg.Traffic == nil {
 				return nil, status.Error(codes.Unimplemented, "this node has no traffic")
 			}
-			return (&mesh.Teller{Boot: n.cfg.boot, Own: n.cfg.Traffic.Own}).Report(), nil
+			r, _ := n.cfg.life.Report(n.cfg.Traffic.Own)
+			return r, nil
 		}),
 		"directory": handle(anyNode, false, func(ctx context.Context, _ string, known string) (any, error) {
 			if n.directory == nil {

@@ -5,12 +5,14 @@ package mesh
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,6 +81,28 @@ func TestOlderReport(t *testing.T) {
 	if o = o.take(Report{Boot: "c", Seq: 1, Tasks: map[string]State{"t": Serving}}); o.report.Tasks["t"] != Serving {
 		t.Error("a new daemon's report was not believed")
 	}
+}
+
+// TestReportsInOrder: a report with a larger number is never older than what it
+// follows, though several are made at a time and the clock is set.
+func TestReportsInOrder(t *testing.T) {
+	var looked atomic.Uint64
+	own := func() ([]traffic.Member, <-chan struct{}) {
+		return []traffic.Member{{TaskID: fmt.Sprint(looked.Add(1))}}, nil
+	}
+	life := NewLife("b")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				r, _ := life.Report(own)
+				if r.Boot != "b" || r.Tasks[fmt.Sprint(r.Seq)] == "" { // the nth look is the nth report
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // world is a node that is asked, and what an observer made of it.
@@ -243,7 +267,7 @@ func TestTeller(t *testing.T) {
 		var mu sync.Mutex
 		heard := map[string][]Report{}
 		dead := map[string]bool{"bad": true}
-		teller := &Teller{Boot: "b", Own: table.Own, Log: quiet,
+		teller := &Teller{Life: NewLife("b"), Own: table.Own, Log: quiet,
 			Managers: func() []string { return []string{"good", "bad"} },
 			Tell: func(ctx context.Context, addr string, r Report) error {
 				mu.Lock()

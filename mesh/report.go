@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"sync"
 	"time"
 
 	"satld/traffic"
@@ -51,9 +52,34 @@ func tasksOf(members []traffic.Member) map[string]State {
 	return tasks
 }
 
+// Life is one run of a daemon. Of its reports the one with the larger Seq has
+// looked later, whatever becomes of the clock meanwhile.
+type Life struct {
+	name string
+
+	mu  sync.Mutex
+	seq uint64
+}
+
+// NewLife begins one, under a name that no other has.
+func NewLife(name string) *Life { return &Life{name: name} }
+
+// Name is its name, the Boot of its reports.
+func (l *Life) Name() string { return l.name }
+
+// Report is what a node says now of its members, own's, and the channel that own
+// closes at the next change.
+func (l *Life) Report(own func() ([]traffic.Member, <-chan struct{})) (r Report, moved <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	members, moved := own()
+	l.seq++
+	return Report{Boot: l.name, Seq: l.seq, Tasks: tasksOf(members)}, moved
+}
+
 // Teller tells the managers who serves on this node.
 type Teller struct {
-	Boot string
+	Life *Life
 	// Own gives this node's members and a channel closed at the next change.
 	Own func() ([]traffic.Member, <-chan struct{})
 	// Managers are the addresses to tell; the node's own is not among them.
@@ -70,12 +96,6 @@ const (
 	tellRetry = time.Second
 )
 
-// Report is what this node says now. Seq is the time: it only has to grow.
-func (t *Teller) Report() Report {
-	members, _ := t.Own()
-	return Report{Boot: t.Boot, Seq: uint64(time.Now().UnixNano()), Tasks: tasksOf(members)}
-}
-
 // Run tells every manager of every change until ctx is done.
 func (t *Teller) Run(ctx context.Context) error {
 	told := make(map[string]map[string]State) // by manager
@@ -89,16 +109,14 @@ func (t *Teller) Run(ctx context.Context) error {
 	retry := time.NewTicker(tellRetry / 2)
 	defer retry.Stop()
 	for {
-		members, moved := t.Own()
-		tasks := tasksOf(members)
+		r, moved := t.Life.Report(t.Own)
 		managers := make(map[string]bool)
 		for _, addr := range t.Managers() {
 			managers[addr] = true
-			if busy[addr] || told[addr] != nil && maps.Equal(told[addr], tasks) || time.Since(failed[addr]) < tellRetry {
+			if busy[addr] || told[addr] != nil && maps.Equal(told[addr], r.Tasks) || time.Since(failed[addr]) < tellRetry {
 				continue
 			}
 			busy[addr] = true
-			r := Report{Boot: t.Boot, Seq: uint64(time.Now().UnixNano()), Tasks: tasks}
 			go func() {
 				bounded, cancel := context.WithTimeout(ctx, tellBound)
 				defer cancel()
