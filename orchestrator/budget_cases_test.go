@@ -3,11 +3,13 @@
 package orchestrator
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	gogotypes "github.com/gogo/protobuf/types"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 )
@@ -401,6 +403,34 @@ func TestDelays(t *testing.T) {
 }
 
 // TestConditions: who is restarted at all.
+// TestClockSetBackInTheDelay: a restart that an earlier, faster clock promised
+// does not wait until the clock is there again.
+func TestClockSetBackInTheDelay(t *testing.T) {
+	for _, c := range []struct {
+		delay, due time.Duration
+		starts     bool
+	}{
+		{5 * time.Second, 0, true},
+		{5 * time.Second, 5 * time.Second, false},
+		{5 * time.Second, 65 * time.Second, false}, // another leader's clock
+		{5 * time.Second, 65*time.Second + 1, true},
+		{5 * time.Second, time.Hour, true},
+		{2 * time.Hour, time.Hour, false},
+		{math.MaxInt64, math.MaxInt64, false},
+	} {
+		next := taskAt(1, "n1", api.TaskStateReady, 0)
+		next.DesiredState = api.TaskStateReady
+		next.Spec.Restart.Delay = gogotypes.DurationProto(c.delay)
+		setLabel(next, LabelDue, formatTime(epoch.Add(c.due)))
+		service := serviceOf(1)
+		service.Spec.Task = next.Spec
+		changes, wake := Plan(View{Service: service, Tasks: []*api.Task{next}, Nodes: upNodes("n1")}, epoch)
+		if starts := len(changes) == 1 && changes[0].Update[0].DesiredState == api.TaskStateRunning; starts != c.starts || !starts && !wake.Equal(epoch.Add(c.due)) {
+			t.Errorf("%+v: %+v, next look at %v", c, changes, wake)
+		}
+	}
+}
+
 func TestConditions(t *testing.T) {
 	for _, c := range []struct {
 		condition api.RestartPolicy_RestartCondition

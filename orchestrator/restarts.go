@@ -142,7 +142,9 @@ func (s *situation) succeeds(sl *slot, t *api.Task) bool {
 
 // due tells whether a task that waits in desired state READY may start.
 func (s *situation) due(sl *slot, t *api.Task) bool {
-	if at := labelTime(t, LabelDue); at.After(s.now) {
+	// One that is due later than its delay explains was promised by a clock that
+	// has been set back since: it has waited for long enough.
+	if at := labelTime(t, LabelDue); at.After(s.now) && !at.Add(-clockSkew).After(s.now.Add(policyOf(t).delay)) {
 		s.wake(at)
 		return false
 	}
