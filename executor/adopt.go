@@ -43,16 +43,16 @@ func (n *Node) adoptAll(ctx context.Context) error {
 		n.log.Warn("sweep of strays failed", "err", err)
 	}
 	for _, c := range n.all() {
-		if err := n.adopt(ctx, c); err != nil {
-			return fmt.Errorf("container %s: %w", short(c.id), err)
-		}
+		n.adopt(ctx, c)
 	}
 	return nil
 }
 
-// adopt resumes one container where its record and the runtime say it is.
-func (n *Node) adopt(ctx context.Context, c *Container) error {
+// adopt resumes one container where its record and the runtime say it is. One
+// of which the runtime cannot tell is ended: it costs no other.
+func (n *Node) adopt(ctx context.Context, c *Container) {
 	rec := c.record()
+	log := n.logger(rec)
 	n.resumeReport(rec)
 	if earlier := rec.earlierRun(); earlier != "" {
 		n.wg.Go(func() { n.dropRun(c, earlier) })
@@ -60,41 +60,44 @@ func (n *Node) adopt(ctx context.Context, c *Container) error {
 	switch rec.State {
 	case Removing, Dead:
 		n.wg.Go(func() { n.finishRemoval(c) })
-		return nil
+		return
 	case Created:
 		// It was made and never run, or the daemon ended between the
 		// runtime's start and the record: the runtime knows.
 		pid, running, err := n.running(ctx, rec.runtimeID())
-		if err != nil {
-			return err
+		var at time.Time
+		if running && err == nil {
+			at, err = n.cfg.Runtime.Start(ctx, rec.runtimeID()) // tells when it was started
 		}
-		if !running {
+		if err != nil {
+			log.Error("container cannot be taken over: it is taken down, and can be started again", "err", err)
+		}
+		if !running || err != nil {
 			// Its start may have been cut short at any step.
 			n.wg.Go(func() { n.takeDown(c, rec.runtimeID()) })
-			return nil
+			return
 		}
-		started, err := n.cfg.Runtime.Start(ctx, rec.runtimeID()) // tells when it was started
-		if err != nil {
-			return err
-		}
-		return n.started(ctx, c, pid, started, true)
+		n.started(ctx, c, pid, at, true) // an adopted one is never refused
+		return
 	case Exited:
 		closeOnce(c.done)
 		n.wg.Go(func() { n.takeDown(c, rec.runtimeID()) }) // it may not have been finished
-		return nil
+		return
 	}
 	pid, running, err := n.running(ctx, rec.runtimeID())
 	if err != nil {
-		return err
+		log.Error("container cannot be taken over: it is ended", "err", err)
+		n.unseen(c, fmt.Sprintf("it could not be taken over: %v", err))
+		n.wg.Go(func() { n.ended(c, rec.runtimeID(), lost) })
+		return
 	}
-	log := n.logger(rec)
 	if !running {
 		log.Info("container ended while no daemon ran")
 		n.wg.Go(func() { n.supervise(c, rec.runtimeID()) })
-		return nil
+		return
 	}
 	log.Info("container taken over", "pid", pid, "serving", rec.serving(), "proved", rec.Proved)
-	return n.started(ctx, c, pid, rec.Started, true)
+	n.started(ctx, c, pid, rec.Started, true)
 }
 
 // running asks the runtime; a container that it never heard of does not run.

@@ -3,6 +3,7 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -201,7 +202,7 @@ func (c *controller) endError(ctr *Container) error {
 			cause = errors.New("killed: out of memory")
 		}
 		if rec.ExitCode < 0 {
-			cause = errors.New("its end was not seen: exit code lost")
+			cause = errors.New(cmp.Or(rec.Error, "its end was not seen: exit code lost"))
 		}
 		return &exitError{code: rec.ExitCode, cause: cause, status: containerStatus(ctr)}
 	}

@@ -35,6 +35,7 @@ func (n *Node) supervise(c *Container, id string) {
 			}
 			if e.err != nil {
 				n.logger(c.record()).Error("exit status lost", "err", e.err)
+				n.unseen(c, fmt.Sprintf("its end was not seen: %v", e.err))
 				e.exit = lost
 			}
 			n.ended(c, id, e.exit)
@@ -89,6 +90,14 @@ func (n *Node) ended(c *Container, id string, exit jail.Exit) {
 	log.Info("container ended", "exit_code", exit.Code, "oom_killed", exit.OOMKilled)
 
 	n.takeDown(c, id)
+}
+
+// unseen notes why nobody knows how a container ended; that it has ended is
+// recorded with it.
+func (n *Node) unseen(c *Container, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rec.Error = why
 }
 
 // lost is the exit of a container whose end nobody saw.

@@ -62,6 +62,7 @@ type fakeRuntime struct {
 
 	ignoreTerm bool
 	failCreate error
+	untold     error                         // what Running and Wait say of task1's container
 	probe      func(id string) (int, string) // exit code and output
 	printed    []string                      // lines of every container's log
 	logsHang   bool
@@ -139,6 +140,9 @@ func (f *fakeRuntime) Wait(ctx context.Context, id string) (jail.Exit, error) {
 func (f *fakeRuntime) Running(_ context.Context, id string) (int, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.untold != nil && id == taskContainerID("task1") {
+		return 0, false, f.untold
+	}
 	p := f.on[id]
 	if p == nil {
 		return 0, false, cerrdefs.ErrNotFound.WithMessage("No such container: " + id)

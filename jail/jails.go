@@ -199,7 +199,7 @@ func (j *jails) end(ctx context.Context, id string) error {
 // jail yet. Its pid was written down; by its name and age it is told from
 // another process that has its number now.
 func (j *jails) endUnheld(id string) error {
-	if _, held, err := j.layout.ReadInit(id); held || err != nil {
+	if _, held, err := j.layout.ReadInit(id); held || err != nil && !errors.Is(err, shim.ErrDamaged) {
 		return err
 	}
 	path := filepath.Join(j.layout.Container(id), pidFile)

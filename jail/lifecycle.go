@@ -235,6 +235,9 @@ func (m *Manager) Wait(ctx context.Context, id string) (Exit, error) {
 		if err := m.exists(id); err != nil {
 			return Exit{}, err
 		}
+		if _, _, err := m.dir.ReadInit(id); err != nil {
+			return Exit{}, err // its end may never be seen
+		}
 		select {
 		case <-nudges:
 		case <-ctx.Done():
@@ -249,6 +252,11 @@ func (m *Manager) Kill(ctx context.Context, id string, sig int) error {
 		return err
 	}
 	init, live, err := m.live(id)
+	if errors.Is(err, shim.ErrDamaged) {
+		if init, live = m.look(ctx, id); live {
+			err = nil
+		}
+	}
 	if err != nil || !live {
 		return err
 	}
@@ -283,7 +291,10 @@ func (m *Manager) remove(ctx context.Context, id string) error {
 		return fmt.Errorf("end the probes of container %s: %w", id, err)
 	}
 	init, live, err := m.live(id)
-	if err != nil && !isNotFound(err) {
+	damaged := errors.Is(err, shim.ErrDamaged)
+	if damaged {
+		init, live = m.look(ctx, id)
+	} else if err != nil && !isNotFound(err) {
 		return err
 	}
 	if live {
@@ -293,7 +304,9 @@ func (m *Manager) remove(ctx context.Context, id string) error {
 		if err := signalInit(init, 9); err != nil {
 			return fmt.Errorf("kill container %s: %w", id, err)
 		}
-		if err := m.awaitExit(ctx, id); err != nil {
+	}
+	if live && !damaged { // of a damaged record the shim may know nothing, and nobody the status
+		if err := m.awaitExit(ctx, id, init); err != nil {
 			return fmt.Errorf("kill container %s: %w", id, err)
 		}
 	}
@@ -332,13 +345,15 @@ func (m *Manager) removeFiles(id string, names ...string) error {
 
 // awaitExit waits until the shim wrote down the end, or, should it not hold
 // the container, until the process is gone.
-func (m *Manager) awaitExit(ctx context.Context, id string) error {
+func (m *Manager) awaitExit(ctx context.Context, id string, init shim.Init) error {
 	nudges, stop := m.await(id)
 	defer stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for gone := 0; ; {
-		if _, ok, err := m.dir.ReadExit(id); ok || err != nil {
+		if _, ok, err := m.dir.ReadExit(id); ok || errors.Is(err, shim.ErrDamaged) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 		select {
@@ -346,9 +361,7 @@ func (m *Manager) awaitExit(ctx context.Context, id string) error {
 		case <-tick.C:
 			// The shim reaps within a moment and takes at most some seconds
 			// for the rest of the output; later it will not.
-			if _, live, err := m.live(id); err != nil {
-				return err
-			} else if !live {
+			if ticks, err := shim.StartTicks(init.Pid); err != nil || ticks != init.Ticks {
 				if gone++; gone > 100 {
 					return nil
 				}

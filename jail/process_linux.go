@@ -39,13 +39,23 @@ func (groups) close()                                        { removeParents() }
 
 // end: see host.
 func (g groups) end(ctx context.Context, id string) error {
-	if _, err := os.Lstat(filepath.Join(g.driver.root, id)); err == nil {
-		if err := run(ctx, g.driver.remove(id)); err != nil {
-			return fmt.Errorf("delete container %s: %w", id, err)
+	state := filepath.Join(g.driver.root, id)
+	var refused error
+	if _, err := os.Lstat(state); err == nil {
+		if refused = run(ctx, g.driver.remove(id)); refused != nil && ctx.Err() != nil {
+			return fmt.Errorf("delete container %s: %w", id, refused)
 		}
 	}
 	if err := sweep(ctx, id); err != nil {
-		return fmt.Errorf("delete container %s: %w", id, err)
+		return fmt.Errorf("delete container %s: %w", id, errors.Join(err, refused))
+	}
+	if refused != nil {
+		// No process is left and no group, and with them went its mounts: what
+		// the runtime wrote down, which may be damaged, is of no more use.
+		if err := os.RemoveAll(state); err != nil {
+			return fmt.Errorf("delete container %s: %w", id, errors.Join(err, refused))
+		}
+		g.log.Warn("runc could not delete a container; it was ended without it, and its state removed", "container", id, "error", refused)
 	}
 	if err := g.unmountMemory(filepath.Join(g.memories, id)); err != nil {
 		return fmt.Errorf("delete container %s: %w", id, err)

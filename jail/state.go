@@ -39,8 +39,14 @@ func (m *Manager) Running(ctx context.Context, id string) (int, bool, error) {
 	return init.Pid, started, err
 }
 
-// live reads a container's first process and tells whether it lives.
+// live reads a container's first process and tells whether it lives. Its error
+// is shim.ErrDamaged where nobody can tell.
 func (m *Manager) live(id string) (shim.Init, bool, error) {
+	if _, ended, err := m.dir.ReadExit(id); ended || errors.Is(err, shim.ErrDamaged) {
+		return shim.Init{}, false, nil // the file comes with the end
+	} else if err != nil {
+		return shim.Init{}, false, err
+	}
 	init, ok, err := m.dir.ReadInit(id)
 	if err != nil {
 		return init, false, err
@@ -48,11 +54,23 @@ func (m *Manager) live(id string) (shim.Init, bool, error) {
 	if !ok {
 		return init, false, m.exists(id)
 	}
-	if _, ended, err := m.dir.ReadExit(id); ended || err != nil {
-		return init, false, err
-	}
 	ticks, err := shim.StartTicks(init.Pid)
 	return init, err == nil && ticks == init.Ticks, nil
+}
+
+// look finds the first process of a container whose record of it is damaged: by
+// the pid that the runtime wrote, if that is one of the container's.
+func (m *Manager) look(ctx context.Context, id string) (shim.Init, bool) {
+	pid, err := shim.ReadPid(m.file(id, pidFile))
+	if err != nil {
+		return shim.Init{}, false
+	}
+	ticks, err := shim.StartTicks(pid)
+	if err != nil {
+		return shim.Init{}, false
+	}
+	pids, err := m.host.pids(ctx, id)
+	return shim.Init{Pid: pid, Ticks: ticks}, err == nil && slices.Contains(pids, pid)
 }
 
 // List: see Runtime. Also what was half made or half deleted is in it.

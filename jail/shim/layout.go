@@ -26,6 +26,7 @@ type Dir string
 const (
 	socketName  = "shim.sock"
 	lockName    = "shim.lock"
+	initName    = "init.json"
 	startedName = "started.json"
 )
 
@@ -70,16 +71,33 @@ type Exit struct {
 	OOMKilled bool
 }
 
+// ErrDamaged says that a file is there and makes no sense: the disk lost what
+// was in it, or somebody wrote over it.
+var ErrDamaged = errors.New("damaged")
+
 // ReadInit, ReadStarted and ReadExit read what is written down of a
 // container; ok is false when it is not (yet).
 func (d Dir) ReadInit(id string) (v Init, ok bool, err error) {
-	ok, err = readJSON(d.file(id, "init.json"), &v)
+	path := d.file(id, initName)
+	ok, err = readJSON(path, &v)
+	if ok && v.Pid <= 0 {
+		return v, false, fmt.Errorf("read %s: %w: it names no process", path, ErrDamaged)
+	}
 	return v, ok, err
 }
 
-// ReadStarted: see ReadInit.
+// ReadStarted: see ReadInit. The file is written when the first process is let
+// run, so that its age says when that was should it be damaged.
 func (d Dir) ReadStarted(id string) (v Started, ok bool, err error) {
-	ok, err = readJSON(d.file(id, startedName), &v)
+	path := d.file(id, startedName)
+	ok, err = readJSON(path, &v)
+	if errors.Is(err, ErrDamaged) {
+		st, serr := os.Stat(path)
+		if serr != nil {
+			return v, false, serr
+		}
+		return Started{At: st.ModTime()}, true, nil
+	}
 	return v, ok, err
 }
 
@@ -91,10 +109,19 @@ func (d Dir) ReadExit(id string) (v Exit, ok bool, err error) {
 
 // WriteExit writes down how a container ended, unless that is known already.
 func (d Dir) WriteExit(id string, e Exit) error {
-	if _, ok, err := d.ReadExit(id); ok || err != nil {
+	if known, err := d.knowsExit(id); known || err != nil {
 		return err
 	}
 	return writeJSON(d.file(id, "exit.json"), e)
+}
+
+// knowsExit tells whether an exit is written down that can be read.
+func (d Dir) knowsExit(id string) (bool, error) {
+	_, ok, err := d.ReadExit(id)
+	if errors.Is(err, ErrDamaged) {
+		return false, nil
+	}
+	return ok, err
 }
 
 // endedName is the exit before the output that came before it is in the log.
@@ -111,7 +138,7 @@ func (d Dir) readEnded(id string) (v Exit, ok bool, err error) {
 
 // publishEnded makes it the exit, unless the daemon wrote down another.
 func (d Dir) publishEnded(id string) error {
-	if _, ok, err := d.ReadExit(id); ok || err != nil {
+	if known, err := d.knowsExit(id); known || err != nil {
 		return err
 	}
 	return os.Rename(d.file(id, endedName), d.file(id, "exit.json"))
@@ -126,13 +153,13 @@ func readJSON(path string, v any) (bool, error) {
 		return false, err
 	}
 	if err := json.Unmarshal(b, v); err != nil {
-		return false, fmt.Errorf("read %s: %w", path, err)
+		return false, fmt.Errorf("read %s: %w: %w", path, ErrDamaged, err)
 	}
 	return true, nil
 }
 
-// writeJSON replaces path in one step, so that a reader or a crash finds the
-// old content or the new one.
+// writeJSON replaces path in one step, so that a reader or a crash, of the
+// machine too, finds the old content or the new one.
 func writeJSON(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -142,7 +169,9 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	_, err = f.Write(b)
+	if _, err = f.Write(b); err == nil {
+		err = f.Sync()
+	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
@@ -153,5 +182,18 @@ func writeJSON(path string, v any) error {
 		os.Remove(f.Name())
 		return fmt.Errorf("write %s: %w", path, err)
 	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
 	return nil
+}
+
+// syncDir has the names in a directory on the disk.
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
 }

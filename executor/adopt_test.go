@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package executor
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/moby/swarmkit/v2/api"
+)
+
+// A container of which the runtime cannot tell whether it runs costs no other:
+// the daemon starts, and its task has failed with the reason.
+func TestContainerThatCannotBeTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		first, other := webTask(nil), webTask(nil)
+		other.ID, other.Slot = "task2", 2
+		for _, task := range []*api.Task{first, other} {
+			if err := prepared(t, b, task).Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.close()
+		b.rt.untold = errors.New("read init.json: damaged")
+		b.open()
+		defer b.close()
+		synctest.Wait()
+		err := controllerOf(t, b, first).Wait(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "could not be taken over: read init.json: damaged") {
+			t.Errorf("the task ended with %v", err)
+		}
+		id := taskContainerID("task1")
+		if b.j.at("delete") < 0 {
+			t.Errorf("it was not taken down: %q", b.j.all())
+		}
+		if b.traffic.serving(id) || !b.traffic.serving(taskContainerID("task2")) {
+			t.Error("the other task alone should serve")
+		}
+	})
+}
+
+// The same of one whose start may have been cut short: it is made again.
+func TestStartThatCannotBeTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		prepared(t, b, webTask(nil))
+		b.close()
+		b.rt.untold = errors.New("read init.json: damaged")
+		b.open()
+		defer b.close()
+		synctest.Wait()
+		if b.j.at("delete") < 0 {
+			t.Errorf("it was not taken down: %q", b.j.all())
+		}
+		b.rt.untold = nil
+		if err := controllerOf(t, b, webTask(nil)).Start(t.Context()); err != nil {
+			t.Errorf("started again: %v", err)
+		}
+	})
+}
