@@ -62,6 +62,7 @@ type fakeRuntime struct {
 
 	ignoreTerm bool
 	failCreate error
+	unmade     int                           // so many creates meet a shim that dies
 	untold     error                         // what Running and Wait say of task1's container
 	probe      func(id string) (int, string) // exit code and output
 	printed    []string                      // lines of every container's log
@@ -96,6 +97,12 @@ func (f *fakeRuntime) Create(_ context.Context, s jail.Spec) (int, error) {
 		return 0, f.failCreate
 	}
 	f.mu.Lock()
+	if f.unmade > 0 {
+		f.unmade--
+		f.names = append(f.names, s.ID)
+		f.mu.Unlock()
+		return 0, fmt.Errorf("%w: EOF", jail.ErrUnmade)
+	}
 	f.names, f.files = append(f.names, s.ID), s.Files
 	delete(f.on, s.ID)
 	f.mu.Unlock()

@@ -31,14 +31,35 @@ func (n *Node) startRun(ctx context.Context, c *Container, files []jail.File) (e
 	case Removing, Dead:
 		return conflict("container %s is being removed", short(c.id))
 	}
-	if rec, err = n.nextRun(c); err != nil {
-		return err
-	}
+	begun := false // there is something to undo
 	defer func() {
-		if err != nil {
+		if err != nil && begun {
 			err = errors.Join(err, n.undo(c, err))
 		}
 	}()
+	for try := 1; ; try++ {
+		if _, err = n.nextRun(c); err != nil {
+			return err
+		}
+		begun = true
+		if err = n.bringUp(ctx, c, files); !errors.Is(err, jail.ErrUnmade) || try == startTries {
+			return err
+		}
+		n.logger(rec).Warn("the container was not made and is made again", "err", err)
+		again := n.bounded(killBound, func(ctx context.Context) error { return n.dismantle(ctx, c.runtimeID()) })
+		if again != nil {
+			return errors.Join(err, again)
+		}
+	}
+}
+
+// startTries is how often a start is tried whose container could not be made
+// for no fault of its own (jail.ErrUnmade).
+const startTries = 3
+
+// bringUp does what startRun says, once.
+func (n *Node) bringUp(ctx context.Context, c *Container, files []jail.File) error {
+	rec := c.record()
 	root, err := n.cfg.Images.Mount(ctx, rec.ImageID, c.id)
 	if err != nil {
 		return fmt.Errorf("mount root of container %s: %w", rec.Name, err)

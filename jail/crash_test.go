@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -261,7 +262,7 @@ func TestBothKilled(t *testing.T) {
 	n := &node{t: t, state: t.TempDir()}
 	s := n.spec(`trap 'echo bye; exit 3' TERM; echo hi; while :; do sleep 0.05; done`)
 	d := daemon(t, daemonOrder{State: n.state, Spec: s, Start: true})
-	pid, _, err := shim.Client(n.state + "/jail").Hello(context.Background())
+	pid, _, err := shim.NewClient(shim.Dir(n.state+"/jail"), 0).Hello(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,6 +375,9 @@ func TestShimKilledDuringCreate(t *testing.T) {
 		syscall.Kill(pid, syscall.SIGKILL)
 		if err := <-done; err != nil {
 			failed++
+			if !errors.Is(err, ErrUnmade) {
+				t.Errorf("create: %v, which does not say that it can be tried again", err)
+			}
 		}
 		if err := n.Delete(ctx, s.ID); err != nil {
 			t.Errorf("delete: %v", err)

@@ -3,10 +3,18 @@
 package jail
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/containerd/errdefs"
 )
+
+// ErrUnmade says that the shim died while it made a container, and that nothing
+// of it is left: it can be tried again (where names are used once, by another).
+var ErrUnmade = errors.New("the shim died while the container was made")
+
+// errShimLost: the shim died while it was asked, and may have done it.
+var errShimLost = errors.New("the shim was lost")
 
 func invalid(format string, args ...any) error {
 	return errdefs.ErrInvalidArgument.WithMessage(fmt.Sprintf(format, args...))

@@ -63,6 +63,8 @@ func (m *Manager) Create(ctx context.Context, spec Spec) (int, error) {
 		defer cancel()
 		if cerr := m.clear(back, spec.ID); cerr != nil {
 			m.log.Warn("half a container is left, to be removed by the next create or delete", "task_id", spec.TaskID, "container", spec.ID, "error", cerr)
+		} else if errors.Is(err, errShimLost) {
+			err = fmt.Errorf("%w: %w", ErrUnmade, err)
 		}
 		return 0, err
 	}
@@ -150,6 +152,10 @@ func (m *Manager) create(ctx context.Context, spec Spec) (int, error) {
 			return 0, m.driver.failure(words)
 		}
 	}
+	var refusal *shim.Error
+	if !errors.As(err, &refusal) && !errors.Is(err, shim.ErrSilent) && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", errShimLost, err)
+	}
 	return 0, fmt.Errorf("create container %s: %w", spec.ID, err)
 }
 
@@ -221,6 +227,13 @@ func (m *Manager) Start(ctx context.Context, id string) (time.Time, error) {
 	}
 }
 
+// While the shim is away, a first process that was found gone so many times, so
+// long apart, is given up: the shim would have written down its end long ago.
+const (
+	unseenLooks = 3
+	unseenEvery = time.Second
+)
+
 // Wait: see Runtime.
 func (m *Manager) Wait(ctx context.Context, id string) (Exit, error) {
 	if err := checkID(id); err != nil {
@@ -228,18 +241,31 @@ func (m *Manager) Wait(ctx context.Context, id string) (Exit, error) {
 	}
 	nudges, stop := m.await(id)
 	defer stop()
-	for {
+	for looks := 0; ; {
 		if e, ok, err := m.dir.ReadExit(id); ok || err != nil {
 			return Exit{Code: e.Code, At: e.At, OOMKilled: e.OOMKilled}, err
 		}
 		if err := m.exists(id); err != nil {
 			return Exit{}, err
 		}
-		if _, _, err := m.dir.ReadInit(id); err != nil {
+		init, made, err := m.dir.ReadInit(id)
+		if err != nil {
 			return Exit{}, err // its end may never be seen
+		}
+		var look <-chan time.Time
+		if away, _ := m.shim.Away(); away == nil {
+			looks = 0
+		} else { // whoever is to write down the end does not: see for ourselves
+			if ticks, err := shim.StartTicks(init.Pid); made && (err != nil || ticks != init.Ticks) {
+				if looks++; looks > unseenLooks {
+					return Exit{}, fmt.Errorf("container %s has ended and nobody saw how: %w", id, away)
+				}
+			}
+			look = time.After(unseenEvery)
 		}
 		select {
 		case <-nudges:
+		case <-look:
 		case <-ctx.Done():
 			return Exit{}, ctx.Err()
 		}

@@ -120,6 +120,9 @@ func (m *Manager) follow(ctx context.Context, id string) (nudges <-chan struct{}
 		if err == nil && (held || !live) {
 			return nudges, held, nil
 		}
+		if away, _ := m.shim.Away(); err != nil && away != nil {
+			return nil, false, err
+		}
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():

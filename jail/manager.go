@@ -24,8 +24,11 @@ type Config struct {
 	RuntimePath string   // "" looks for runc or ocijail in PATH
 	Self        string   // the satld binary, run as `Self shim --state-dir DIR`; "" is this program
 	ShimArgs    []string // instead of "shim"; for tests
-	InitPath    string   // satl-init; "" looks beside Self and beside this program
-	Logger      *slog.Logger
+	// ShimPatience is how long the shim may be silent before it is taken to
+	// hang; 0 is shim.DefaultPatience.
+	ShimPatience time.Duration
+	InitPath     string // satl-init; "" looks beside Self and beside this program
+	Logger       *slog.Logger
 }
 
 // Manager is the node's containers. What it knows is on disk and in the shim:
@@ -33,7 +36,7 @@ type Config struct {
 type Manager struct {
 	cfg    Config
 	dir    shim.Dir
-	shim   shim.Client
+	shim   *shim.Client
 	driver driver
 	host   host
 	log    *slog.Logger
@@ -60,7 +63,8 @@ type Manager struct {
 func ShimMain(ctx context.Context, args []string) error { return shim.Main(ctx, args) }
 
 // Open prepares the state directory and connects to the node's shim, starting
-// it if it does not run. ctx bounds the opening alone.
+// it if it does not run. One that is there and does not answer is waited for in
+// the background. ctx bounds the opening alone.
 func Open(ctx context.Context, cfg Config) (*Manager, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -94,7 +98,7 @@ func Open(ctx context.Context, cfg Config) (*Manager, error) {
 		}
 	}
 	m := &Manager{
-		cfg: cfg, dir: dir, shim: shim.Client(cfg.StateDir), log: cfg.Logger,
+		cfg: cfg, dir: dir, shim: shim.NewClient(dir, cfg.ShimPatience), log: cfg.Logger,
 		waiters: make(map[string]map[chan struct{}]struct{}), order: make(map[string]*turn),
 	}
 	// What the kernel tells of mounts are real paths.
@@ -105,18 +109,24 @@ func Open(ctx context.Context, cfg Config) (*Manager, error) {
 	if m.driver, m.host, m.probes, err = system(ctx, m, daemonDir); err != nil {
 		return nil, err
 	}
-	if err := m.ensureShim(ctx); err != nil {
+	if err := m.ensureShim(ctx); errors.Is(err, shim.ErrSilent) {
+		m.shim.Lose(err)
+		m.shimChanged(err)
+	} else if err != nil {
 		m.probes.close()
 		return nil, err
 	}
 	m.host.reconcile(ctx)
 	run, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
+	_, silent := m.shim.Away()
+	m.done.Go(func() { m.shim.Watch(run, m.shimChanged) })
 	listening := make(chan struct{})
 	m.done.Go(func() { m.listen(run, sync.OnceFunc(func() { close(listening) })) })
 	m.done.Go(func() { m.host.work(run) })
 	select {
 	case <-listening:
+	case <-silent:
 	case <-ctx.Done():
 		m.Close()
 		return nil, fmt.Errorf("listen to the shim: %w", ctx.Err())
@@ -147,6 +157,10 @@ func (m *Manager) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	busy, err := m.shim.Quit(ctx)
+	if errors.Is(err, shim.ErrSilent) {
+		m.log.Warn("the shim is left as it is", "error", err)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("end the shim: %w", err)
 	}
@@ -167,21 +181,42 @@ func (m *Manager) awaitShimGone(ctx context.Context) {
 	}
 }
 
+// shimChanged is called when the shim falls silent, and with nil when it
+// answers again.
+func (m *Manager) shimChanged(why error) {
+	if why != nil {
+		m.log.Error(why.Error())
+	} else {
+		m.log.Info("the shim answers again")
+	}
+	m.nudgeAll() // how to wait for an end depends on it
+}
+
 // listen hears of containers' ends, and starts the shim anew when it dies.
 func (m *Manager) listen(ctx context.Context, listening func()) {
+	var gone time.Time // since when none runs
 	for wait := 10 * time.Millisecond; ctx.Err() == nil; {
 		err := m.shim.Events(ctx, func() {
-			wait = 10 * time.Millisecond
+			wait, gone = 10*time.Millisecond, time.Time{}
 			listening()
+			if m.shim.Regain() {
+				m.shimChanged(nil)
+			}
 			m.nudgeAll() // what ended while nobody listened
 		}, m.nudge)
 		if ctx.Err() != nil {
 			return
 		}
+		if gone.IsZero() {
+			gone = time.Now()
+		}
 		m.log.Warn("the shim is gone, starting another one", "error", err)
 		if err := m.ensureShim(ctx); err != nil && ctx.Err() == nil {
 			m.log.Error("the shim cannot be started", "error", err)
 			wait = min(2*wait, 5*time.Second)
+			if time.Since(gone) > m.shim.Patience() && m.shim.Lose(fmt.Errorf("there is no shim and none can be started: %w", err)) {
+				m.nudgeAll()
+			}
 		}
 		select {
 		case <-time.After(wait):
@@ -196,8 +231,13 @@ func (m *Manager) ensureShim(ctx context.Context) error {
 	defer m.starting.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
+	if why, _ := m.shim.Away(); errors.Is(why, shim.ErrSilent) {
+		return why
+	}
 	if _, _, err := m.shim.Hello(ctx); err == nil {
 		return nil
+	} else if errors.Is(err, shim.ErrSilent) {
+		return err
 	} else if shim.IsKind(err, shim.KindUnsupported) {
 		return fmt.Errorf("the running shim is of another version; stop the containers and then it: %w", err)
 	} else if ctx.Err() != nil {

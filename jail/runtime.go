@@ -32,7 +32,8 @@ type Exit struct {
 type Runtime interface {
 	// Create writes the bundle and makes the container: its first process
 	// exists, has not run yet, and its output is held by the shim. A
-	// leftover of the same ID from a crash is removed first.
+	// leftover of the same ID from a crash is removed first. ErrUnmade: it
+	// failed for no fault of the container's, and nothing of it is left.
 	Create(ctx context.Context, spec Spec) (pid int, err error)
 	// Start lets the first process run and returns when that was. Starting a
 	// container that was started already returns that earlier time.

@@ -59,7 +59,7 @@ type Exec struct {
 
 // Exec starts a process with the three files as its stdio. They can be closed
 // when it returns. ctx bounds the start alone.
-func (c Client) Exec(ctx context.Context, req ExecRequest, stdio [3]*os.File) (*Exec, error) {
+func (c *Client) Exec(ctx context.Context, req ExecRequest, stdio [3]*os.File) (*Exec, error) {
 	cn, resp, err := c.call(ctx, request{Op: opExec, Exec: &req}, stdio[:]...)
 	if err != nil {
 		return nil, err

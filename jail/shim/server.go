@@ -78,10 +78,15 @@ func (s *server) answer(cn net.Conn) {
 		return
 	}
 	cn.SetReadDeadline(time.Time{})
+	left := hasLeft(cn.(*net.UnixConn))
 	var req request
 	if err := json.Unmarshal(line, &req); err != nil {
 		closeAll(files)
 		reply(cn, response{}, refuse(KindFailed, "malformed request: %v", err))
+		return
+	}
+	if left && req.Op != opStdin { // whose end is part of what is said
+		closeAll(files)
 		return
 	}
 	if req.Op == opExec && req.V == Version && req.Exec != nil {
@@ -107,6 +112,21 @@ func (s *server) answer(cn net.Conn) {
 			close(s.done)
 		}
 	}
+}
+
+// hasLeft tells whether the other side has closed already. What it asked for
+// when we could not answer, as we were stopped, it has given up by now, and may
+// have asked for otherwise.
+func hasLeft(cn *net.UnixConn) (left bool) {
+	rc, err := cn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	err = rc.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		left = n == 0 && err == nil
+	})
+	return left || err != nil
 }
 
 // maxRequest bounds a request, in bytes; a command line can be long.

@@ -40,3 +40,17 @@ func dial(ctx context.Context, dir string) (net.Conn, error) {
 	defer f.Close()
 	return new(net.Dialer).DialContext(ctx, "unix", path)
 }
+
+// peerPid is the process that listens at the other end, 0 where it is not told.
+func peerPid(c *net.UnixConn) (pid int) {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	rc.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
+}
