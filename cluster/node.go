@@ -17,6 +17,7 @@ import (
 	swarmid "github.com/moby/swarmkit/v2/identity"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 
+	"satld/executor"
 	"satld/mesh"
 )
 
@@ -206,6 +207,21 @@ func (n *Node) Leader() bool {
 
 // Store implements Cluster.
 func (n *Node) Store() *store.MemoryStore { return n.member.Load().store }
+
+// ServiceNetworks tells whether the store has a service of that name, and the
+// networks that its name is in.
+func (n *Node) ServiceNetworks(name string) (ids []string, exists bool) {
+	var err error
+	n.Store().View(func(tx store.ReadTx) {
+		var found []*api.Service
+		if found, err = store.FindServices(tx, store.ByName(name)); err != nil || len(found) == 0 {
+			return
+		}
+		exists = true
+		ids = executor.NamedIn(&found[0].Spec, func(id string) *api.Network { return store.GetNetwork(tx, id) })
+	})
+	return ids, exists
+}
 
 // Ended implements Cluster.
 func (n *Node) Ended() <-chan struct{} { return n.member.Load().ended }

@@ -3,10 +3,12 @@
 package dns
 
 import (
+	"context"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/miekg/dns"
 )
@@ -14,6 +16,10 @@ import (
 // udpSize is what we say that we take over UDP: what passes without being
 // fragmented (DNS flag day 2020).
 const udpSize = 1232
+
+// settleWait is how long an unknown name is held while this node has not heard
+// of all services; then the asker is to try again. Resolvers wait 5 s.
+const settleWait = 2 * time.Second
 
 // serve answers one question that came in at a place.
 func (s *Server) serve(w dns.ResponseWriter, r *dns.Msg, place Listen) {
@@ -36,9 +42,9 @@ func (s *Server) serve(w dns.ResponseWriter, r *dns.Msg, place Listen) {
 	default:
 		if reply = s.local(r, asker); reply == nil {
 			reply, how = s.forward(r, overTCP), "forwarded"
-			if reply.Rcode == dns.RcodeServerFailure {
-				how = "failed"
-			}
+		}
+		if reply.Rcode == dns.RcodeServerFailure {
+			how = "failed"
 		}
 	}
 	s.queries.WithLabelValues(how).Inc()
@@ -97,6 +103,15 @@ func (s *Server) local(r *dns.Msg, asker netip.Addr) *dns.Msg {
 		}
 	} else {
 		addrs, known := s.names.Lookup(asker, name)
+		if !known {
+			// Not at a resolver's, which would say that there is no such name.
+			ctx, cancel := context.WithTimeout(context.Background(), settleWait)
+			defer cancel()
+			if !s.names.Await(ctx, name) {
+				return failure(r, dns.RcodeServerFailure)
+			}
+			addrs, known = s.names.Lookup(asker, name)
+		}
 		if !known {
 			return nil
 		}

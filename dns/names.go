@@ -11,10 +11,18 @@
 // asker used.
 package dns
 
-import "net/netip"
+import (
+	"context"
+	"net/netip"
+)
 
 // Names answers names of services, tasks and containers; traffic implements it.
 type Names interface {
+	// Await waits, until ctx is done, as long as an unknown name may yet turn
+	// out to be a service's: a node that starts has not heard of them all.
+	// settled is false if that is still so. A name that no service can have
+	// is not waited for.
+	Await(ctx context.Context, name string) (settled bool)
 	// Lookup resolves a name (lower case, without a trailing dot) as seen by
 	// the asker: only names in a network that the asker's address is in.
 	// known tells whether such a name exists at all, also when nobody serves

@@ -26,6 +26,11 @@ import (
 type fakeNames struct {
 	names   map[string][]netip.Addr
 	reverse map[netip.Addr]string
+	await   func(ctx context.Context, name string) bool // nil: all are known
+}
+
+func (f fakeNames) Await(ctx context.Context, name string) bool {
+	return f.await == nil || f.await(ctx, name)
 }
 
 func (f fakeNames) Lookup(asker netip.Addr, name string) ([]netip.Addr, bool) {

@@ -179,6 +179,25 @@ func (r *Record) takeNetworks(t *api.Task) {
 	}
 }
 
+// NamedIn are the networks that the names of a service are in, as takeNetworks
+// has them for its tasks. get finds a network by its ID.
+func NamedIn(spec *api.ServiceSpec, get func(id string) *api.Network) (ids []string) {
+	attachments := spec.Task.Networks
+	if len(attachments) == 0 {
+		attachments = spec.Networks // where older clients put them
+	}
+	for _, a := range attachments {
+		if n := get(a.Target); n != nil && isHostNetwork(n) {
+			return nil
+		}
+		ids = append(ids, a.Target)
+	}
+	if len(ids) == 0 {
+		ids = []string{network.DefaultID}
+	}
+	return ids
+}
+
 // places are where the container is to be.
 func (r Record) places() []network.Place {
 	places := network.Anywhere(r.NetworkIDs...)

@@ -56,6 +56,7 @@ func (t *Table) Run(ctx context.Context) error {
 	}
 	remote := time.NewTimer(t.cfg.SettleRemote)
 	defer remote.Stop()
+	go t.awaitRemote(ctx)
 	select {
 	case <-ctx.Done():
 		return nil
@@ -76,6 +77,23 @@ func (t *Table) Run(ctx context.Context) error {
 		t.step(ctx, &p, time.Now())
 		timer.Reset(time.Until(p.next()))
 	}
+}
+
+// awaitRemote has names that are not known believed not to exist when other
+// nodes were heard of, or were not for as long as they may take.
+func (t *Table) awaitRemote(ctx context.Context) {
+	if t.cfg.SettleRemote == 0 {
+		return
+	}
+	late := time.NewTimer(t.cfg.SettleRemote)
+	defer late.Stop()
+	select {
+	case <-t.told:
+	case <-late.C:
+	case <-ctx.Done():
+		return
+	}
+	close(t.complete)
 }
 
 // next is when the loop has to look again though nothing changed.

@@ -3,6 +3,7 @@
 package traffic
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -28,21 +29,46 @@ const shortID = 12
 // asker that is no member, as the host, sees every network.
 func (t *Table) Lookup(asker netip.Addr, name string) (addrs []netip.Addr, known bool) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
-	if addrs, known = t.lookup(asker, name); !known && t.cfg.Known != nil {
-		known = t.cfg.Known(strings.TrimPrefix(name, tasksPrefix))
+	addrs, seen, known := t.lookup(asker, name)
+	if known || t.cfg.Known == nil {
+		return addrs, known
 	}
-	return addrs, known
+	networks, exists := t.cfg.Known(strings.TrimPrefix(name, tasksPrefix))
+	return nil, exists && (seen == nil || slices.ContainsFunc(networks, func(id string) bool { return seen[id] }))
 }
 
-func (t *Table) lookup(asker netip.Addr, name string) (addrs []netip.Addr, known bool) {
+// Await implements dns.Names: it waits for the first SetRemote after a start.
+func (t *Table) Await(ctx context.Context, name string) (settled bool) {
+	if name = strings.TrimPrefix(strings.TrimSuffix(name, "."), tasksPrefix); strings.Contains(name, ".") {
+		return true // no service is called so
+	}
+	select {
+	case <-t.complete:
+		return true
+	default:
+	}
+	select {
+	case <-t.complete:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// lookup finds a name among the members. seen are the networks that the asker
+// sees; nil is all.
+func (t *Table) lookup(asker netip.Addr, name string) (addrs []netip.Addr, seen map[string]bool, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	seen, member := t.networksOf(asker)
+	if !member {
+		seen = nil
+	}
 	open := sync.OnceValue(t.failsOpen)
 	var best match
 	for r := range t.everyone() {
 		for _, e := range r.Endpoints {
-			if e.Nameless || member && !seen[e.NetworkID] {
+			if e.Nameless || seen != nil && !seen[e.NetworkID] {
 				continue
 			}
 			kind := r.answersTo(e, name)
@@ -58,7 +84,7 @@ func (t *Table) lookup(asker netip.Addr, name string) (addrs []netip.Addr, known
 		}
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
-	return slices.Compact(addrs), best != noMatch
+	return slices.Compact(addrs), seen, best != noMatch
 }
 
 // match says as what a member answers to a name; the smaller one wins.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func table(t *testing.T, members ...Member) *Table {
@@ -126,12 +128,76 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// A service without members is known where its networks are, and nowhere else:
+// there it is like any name that does not exist.
 func TestNameOfServiceWithoutTasks(t *testing.T) {
-	tab := New(Config{Known: func(s string) bool { return s == "web" }})
-	for name, want := range map[string]bool{"web": true, "tasks.web": true, "db": false} {
-		if addrs, known := tab.Lookup(addr(2), name); known != want || len(addrs) > 0 {
-			t.Errorf("%s: %v, %t", name, addrs, known)
+	services := map[string][]string{"web": {"front"}, "hidden": {"back"}}
+	tab := New(Config{Known: func(s string) (networks []string, exists bool) {
+		networks, exists = services[s]
+		return networks, exists
+	}})
+	if err := tab.Put(t.Context(), task(2, service("asks"), serving, noPorts, inNetwork("front"))); err != nil {
+		t.Fatal(err)
+	}
+	host := netip.MustParseAddr("127.0.0.1")
+	for _, c := range []struct {
+		asker netip.Addr
+		name  string
+		want  bool
+	}{
+		{addr(2), "web", true}, {addr(2), "tasks.web", true}, {addr(2), "db", false},
+		{addr(2), "hidden", false}, {addr(2), "tasks.hidden", false}, {host, "hidden", true},
+	} {
+		if addrs, known := tab.Lookup(c.asker, c.name); known != c.want || len(addrs) > 0 {
+			t.Errorf("%s asks for %s: %v, %t, want %t", c.asker, c.name, addrs, known, c.want)
 		}
+	}
+}
+
+// A member of a service that the asker shares no network with does not make
+// its name known.
+func TestNameOfServiceElsewhere(t *testing.T) {
+	tab := New(Config{Known: func(s string) ([]string, bool) { return []string{"back"}, s == "db" }})
+	for _, m := range []Member{task(2, serving, noPorts, inNetwork("front")), task(3, service("db"), serving, noPorts, inNetwork("back"))} {
+		if err := tab.Put(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if addrs, known := tab.Lookup(addr(2), "db"); known || len(addrs) > 0 {
+		t.Errorf("%v, %t", addrs, known)
+	}
+	if addrs, known := tab.Lookup(addr(3), "db"); !known || len(addrs) != 1 {
+		t.Errorf("from its own network: %v, %t", addrs, known)
+	}
+}
+
+// After a start an unknown name is waited for until other nodes were heard of,
+// or were not for long enough.
+func TestUnknownNamesWaitForOtherNodes(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			tab := New(Config{SettleRemote: 5 * time.Second})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go tab.Run(ctx)
+			tab.Settled()
+			begun := time.Now()
+			soon, end := context.WithTimeout(ctx, 2*time.Second)
+			defer end()
+			if tab.Await(soon, "web") || time.Since(begun) != 2*time.Second {
+				t.Errorf("not held for as long as it may: %v", time.Since(begun))
+			}
+			if !tab.Await(ctx, "example.com") || time.Since(begun) != 2*time.Second {
+				t.Error("a name that is no service's was held")
+			}
+			if told {
+				time.AfterFunc(time.Second, func() { tab.SetRemote(nil) })
+			}
+			want := map[bool]time.Duration{true: 3 * time.Second, false: 5 * time.Second}[told]
+			if !tab.Await(ctx, "tasks.web.") || time.Since(begun) != want {
+				t.Errorf("settled after %v, want %v", time.Since(begun), want)
+			}
+		})
 	}
 }
 

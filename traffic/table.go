@@ -29,8 +29,8 @@ type Config struct {
 	// they changed. nil is none.
 	Subnets func() []redirect.Subnet
 	// Known tells whether a service of that name (lower case) exists though
-	// no member of it is here; optional.
-	Known      func(service string) bool
+	// no member of it is here, and which networks it is in; optional.
+	Known      func(service string) (networks []string, exists bool)
 	Logger     *slog.Logger          // nil is slog.Default
 	Registerer prometheus.Registerer // nil registers nothing
 
@@ -67,6 +67,9 @@ type Table struct {
 	settled chan struct{}
 	told    chan struct{} // closed by the first SetRemote
 	leaving chan struct{} // holds one: a member of this node is to leave
+	// complete is closed when no more is to be heard of other nodes after a
+	// start: a name that is not known by now does not exist.
+	complete chan struct{}
 
 	mu       sync.Mutex // guards what follows
 	members  map[string]*record
@@ -89,8 +92,11 @@ func New(cfg Config) *Table {
 	cfg.Settle = cmp.Or(cfg.Settle, DefaultSettle)
 	t := &Table{
 		cfg: cfg, log: cfg.Logger, metrics: newMetrics(cfg.Registerer),
-		nudge: make(chan struct{}, 1), settled: make(chan struct{}), told: make(chan struct{}), leaving: make(chan struct{}, 1),
+		nudge: make(chan struct{}, 1), settled: make(chan struct{}), told: make(chan struct{}), complete: make(chan struct{}), leaving: make(chan struct{}, 1),
 		members: make(map[string]*record), progress: make(chan struct{}), moved: make(chan struct{}), settling: true,
+	}
+	if cfg.SettleRemote == 0 {
+		close(t.complete)
 	}
 	if t.log == nil {
 		t.log = slog.Default()

@@ -16,8 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	swarmapi "github.com/moby/swarmkit/v2/api"
-	"github.com/moby/swarmkit/v2/manager/state/store"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
@@ -60,9 +58,11 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	table := traffic.New(traffic.Config{
 		Redirector: n.redirect, Logger: log, Registerer: registry, SettleRemote: settleRemote,
 		Subnets: func() []redirect.Subnet { return subnets(n.networks) },
-		Known: func(service string) bool {
-			member := joined.Load()
-			return member != nil && serviceExists(member.Store(), service)
+		Known: func(service string) (networks []string, exists bool) {
+			if member := joined.Load(); member != nil {
+				return member.ServiceNetworks(service)
+			}
+			return nil, false
 		},
 	})
 	names := dns.New(table, dns.Config{Logger: log, Registerer: registry})
@@ -176,14 +176,6 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	err = cmp.Or(withoutCancel(err), withoutCancel(lowerErr))
 	log.Info("satld stops; tasks are left running", "err", err)
 	return err
-}
-
-// serviceExists tells whether the store has a service of that name.
-func serviceExists(s *store.MemoryStore, name string) bool {
-	var found []*swarmapi.Service
-	var err error
-	s.View(func(tx store.ReadTx) { found, err = store.FindServices(tx, store.ByName(name)) })
-	return err == nil && len(found) > 0
 }
 
 func withoutCancel(err error) error {
