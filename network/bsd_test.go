@@ -63,7 +63,7 @@ func (b *bsd) run(ctx context.Context, c command.Command) (string, error) {
 		return "", err
 	}
 	args := c.Argv
-	reads := slices.Contains([]string{"sysctl", "netstat"}, args[0]) || len(args) == 2 || args[1] == "-an" || args[len(args)-1] == "addr"
+	reads := slices.Contains([]string{"sysctl", "netstat"}, args[0]) || len(args) == 2 || args[1] == "-an" || args[len(args)-1] == "addr" || args[len(args)-1] == "lo0"
 	if b.cut > 0 && len(b.calls) >= b.cut {
 		return "", errKilled
 	}
@@ -148,6 +148,9 @@ func (b *bsd) tool(tool, jail string, args []string) (out, said string) {
 		}
 		return out, ""
 	case jail != "" && args[0] == "lo0":
+		if len(args) == 1 {
+			return b.show(&bsdLink{name: "lo0", up: j.lo0, mtu: 16384}), ""
+		}
 		j.lo0 = true
 		return "", ""
 	case len(args) > 1 && args[1] == "create":
@@ -187,6 +190,11 @@ func (b *bsd) tool(tool, jail string, args []string) (out, said string) {
 			l.addrs[args[2]], used = port{arg, true}, 3
 		case "destroy":
 			used = 1
+			for _, o := range b.links {
+				if o.unit == l.unit && o.jail != "" && b.jails[o.jail] != nil {
+					b.jails[o.jail].route = "" // it went that way
+				}
+			}
 			b.links = slices.DeleteFunc(b.links, func(o *bsdLink) bool { return o.unit == l.unit })
 			for _, o := range b.links {
 				o.members = slices.DeleteFunc(o.members, func(m string) bool { return m == l.name })

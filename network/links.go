@@ -38,7 +38,7 @@ type links interface {
 	// patience and then says so with ErrUnavailable.
 	detach(ctx context.Context, containerID string, wires []wire, patience time.Duration) error
 	// faults tells what is no longer as it was made: of the bridges of nets, and
-	// of the containers' links that are there. It only reads.
+	// of the containers' links, where a container is attached. It only reads.
 	faults(ctx context.Context, nets []Network, wires map[string][]wire) ([]fault, error)
 	// join puts those links of the container that are there on their bridges, up.
 	join(ctx context.Context, containerID string, wires []wire) error

@@ -313,6 +313,7 @@ func TestIfconfigRepair(t *testing.T) {
 		{"bridge satl0 of network satl0 was gone; link " + outer + " was not in bridge satl0", func() {
 			b.links = slices.DeleteFunc(b.links, func(l *bsdLink) bool { return l.name == "satl0" })
 		}},
+		{"link " + outer + " was gone", func() { b.do([]string{"ifconfig", outer, "destroy"}, "") }},
 	} {
 		c.change()
 		done, err := m.Repair(t.Context())
@@ -326,6 +327,19 @@ func TestIfconfigRepair(t *testing.T) {
 		checkInside(t, b, m, "cid", at, "10.88.0.1")
 		if again, err := m.Repair(t.Context()); err != nil || len(again) > 0 {
 			t.Errorf("again: %v, %v", again, err)
+		}
+	}
+	// A lease whose jail is not there, or was not attached yet, is no fault.
+	for _, c := range []struct {
+		name string
+		jail *bsdJail
+	}{{"going", nil}, {"coming", &bsdJail{}}} {
+		b.do([]string{"ifconfig", outer, "destroy"}, "")
+		if b.jails["cid"] = c.jail; c.jail == nil {
+			delete(b.jails, "cid")
+		}
+		if done, err := m.Repair(t.Context()); err != nil || len(done) > 0 {
+			t.Errorf("%s: %v, %v", c.name, done, err)
 		}
 	}
 }

@@ -122,8 +122,13 @@ func (l *netlinkLinks) deleteOurs(name string) error {
 	return nil
 }
 
+// netns is the path of a container's namespace.
+func (l *netlinkLinks) netns(containerID string) string {
+	return filepath.Join(l.dir, l.mark.nsPrefix()+containerID)
+}
+
 func (l *netlinkLinks) attach(_ context.Context, containerID string, wires []wire) (string, error) {
-	path := filepath.Join(l.dir, l.mark.nsPrefix()+containerID)
+	path := l.netns(containerID)
 	ns, err := openNetns(path)
 	if err != nil {
 		return "", err
@@ -267,7 +272,7 @@ func (l *netlinkLinks) detach(_ context.Context, containerID string, wires []wir
 			}
 		}
 	}
-	errs = append(errs, deleteNetns(filepath.Join(l.dir, l.mark.nsPrefix()+containerID)))
+	errs = append(errs, deleteNetns(l.netns(containerID)))
 	return errors.Join(errs...)
 }
 

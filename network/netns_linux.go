@@ -42,6 +42,12 @@ func openNetns(path string) (*os.File, error) {
 	return f, nil
 }
 
+// isNetns tells whether a name is that of a namespace.
+func isNetns(path string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(path, &fs) == nil && fs.Type == nsfsMagic
+}
+
 func makeNetns(path string) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -79,18 +79,24 @@ func (l *ifconfigLinks) connect(ctx context.Context, p pair) error {
 // inside runs ifconfig or route on a jail's network stack. Since FreeBSD 14.0
 // the host's own tools do that (-j); older ones have to be in the jail's root.
 func (l *ifconfigLinks) inside(ctx context.Context, jail, tool string, args ...string) error {
+	_, err := l.insideOut(ctx, jail, tool, args...)
+	return err
+}
+
+// insideOut is inside with what was printed.
+func (l *ifconfigLinks) insideOut(ctx context.Context, jail, tool string, args ...string) (string, error) {
 	if !l.oldTool.Load() {
-		_, err := l.run(ctx, command.Of(append([]string{tool, "-j", jail}, args...)...))
+		out, err := l.run(ctx, command.Of(append([]string{tool, "-j", jail}, args...)...))
 		if !command.Says(err, "illegal option -- j") {
-			return err
+			return out, err
 		}
 		l.oldTool.Store(true)
 	}
-	_, err := l.run(ctx, command.Of(append([]string{"jexec", jail, "/sbin/" + tool}, args...)...))
+	out, err := l.run(ctx, command.Of(append([]string{"jexec", jail, "/sbin/" + tool}, args...)...))
 	if command.Says(err, "/sbin/"+tool+": No such file or directory") {
-		return fmt.Errorf("this host's %s cannot reach into a jail (it has no -j, which came with FreeBSD 14.0), and the image has no /sbin/%s to do it from inside: use FreeBSD 14.0 or later, or an image with /sbin/ifconfig and /sbin/route: %w", tool, tool, err)
+		return "", fmt.Errorf("this host's %s cannot reach into a jail (it has no -j, which came with FreeBSD 14.0), and the image has no /sbin/%s to do it from inside: use FreeBSD 14.0 or later, or an image with /sbin/ifconfig and /sbin/route: %w", tool, tool, err)
 	}
-	return err
+	return out, err
 }
 
 // detach destroys the jail's links. The jail must be gone or going: its inner

@@ -20,14 +20,15 @@ type Repaired struct {
 type fault struct {
 	What                   string
 	NetworkID, ContainerID string
+	gone                   bool // a container's link, to be made again
 }
 
 // Repair looks whether the bridges of all networks are there, up, and have
 // their addresses, and whether the links of attached containers hang on them,
 // and sets right what does not. It tells what it set right, also when an error
 // kept it from the rest. When all is well it only lists links and addresses;
-// it is meant to be called every few seconds. A link that is gone is not made
-// again: that is for Attach.
+// it is meant to be called every few seconds. A link that somebody deleted is
+// made again as it was, so that what goes on in the container hardly notices.
 //
 // What Sweep had to leave it removes as soon as the kernel lets go of it.
 func (m *Manager) Repair(ctx context.Context) (done []Repaired, err error) {
@@ -110,7 +111,11 @@ func (m *Manager) repairContainer(ctx context.Context, id string) ([]Repaired, e
 		return nil, nil // its network is going
 	}
 	faults, err := m.links.faults(ctx, nil, map[string][]wire{id: wires})
-	if err == nil && len(faults) > 0 {
+	switch {
+	case err != nil || len(faults) == 0:
+	case slices.ContainsFunc(faults, func(f fault) bool { return f.gone }):
+		_, err = m.links.attach(ctx, id, wires)
+	default:
 		err = m.links.join(ctx, id, wires)
 	}
 	if err != nil {
@@ -124,6 +129,11 @@ func repaired(faults []fault) (out []Repaired) {
 		out = append(out, Repaired{What: f.What, ContainerID: f.ContainerID})
 	}
 	return out
+}
+
+// linkGone is the fault of a container's link that is not there.
+func linkGone(name, containerID string) fault {
+	return fault{What: fmt.Sprintf("link %s was gone", name), ContainerID: containerID, gone: true}
 }
 
 // bridgeIs words a fault of a bridge.

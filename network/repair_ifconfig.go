@@ -34,6 +34,9 @@ func (l *ifconfigLinks) faults(ctx context.Context, nets []Network, wires map[st
 		for _, w := range of {
 			p := l.mark.pair(jail, w)
 			outer, there := find(all, p.outer)
+			if !there && l.attached(ctx, jail) {
+				out = append(out, linkGone(p.outer, jail))
+			}
 			if !there || !l.mark.owns(outer) {
 				continue
 			}
@@ -46,6 +49,17 @@ func (l *ifconfigLinks) faults(ctx context.Context, nets []Network, wires map[st
 		}
 	}
 	return out, nil
+}
+
+// attached tells whether a jail is there and was given its links: the first
+// thing that attach does is to bring up its lo0.
+func (l *ifconfigLinks) attached(ctx context.Context, jail string) bool {
+	out, err := l.insideOut(ctx, jail, "ifconfig", "lo0")
+	if err != nil {
+		return false // there is no such jail, or it is dying
+	}
+	lo, there := find(parseIfconfig(out), "lo0")
+	return there && lo.Up
 }
 
 // join puts the outer ends that are there back on their bridges.

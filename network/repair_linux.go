@@ -28,7 +28,11 @@ func (l *netlinkLinks) faults(_ context.Context, nets []Network, wires map[strin
 	}
 	for id, of := range wires {
 		for _, w := range of {
-			link := byName[l.mark.veth(id, w.Interface)]
+			name := l.mark.veth(id, w.Interface)
+			link := byName[name]
+			if link == nil && isNetns(l.netns(id)) {
+				out = append(out, linkGone(name, id))
+			}
 			if link == nil || !l.ours(link) {
 				continue
 			}

@@ -4,6 +4,7 @@ package network
 
 import (
 	"context"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -54,6 +55,7 @@ func TestRepair(t *testing.T) {
 		{"bridge of two deleted", del(back.Bridge), []string{"of network back was gone", "c1", "c2"}},
 		{"link taken out", func() { nettest.Must(t, netlink.LinkSetNoMaster(link(veth))) }, []string{"not in bridge nt0"}},
 		{"link down", down(veth), []string{"link " + veth + " was down"}},
+		{"link deleted", del(veth), []string{"link " + veth + " was gone"}},
 	} {
 		before := interfaces(t)
 		c.do()
@@ -75,6 +77,13 @@ func TestRepair(t *testing.T) {
 				t.Errorf("%s: in network %s: %q, %v", c.name, addr.NetworkID, got, err)
 			}
 		}
+		nettest.Must(t, c1.Do(func() error { // which a link takes with it
+			routes, err := netlink.RouteGet(net.IPv4(192, 0, 2, 1))
+			if err == nil && (len(routes) != 1 || routes[0].Gw.String() != "10.88.0.1") {
+				t.Errorf("%s: the way out is %+v", c.name, routes)
+			}
+			return err
+		}))
 		after := interfaces(t)
 		if done, err := m.Repair(t.Context()); err != nil || len(done) > 0 || !slices.Equal(after, interfaces(t)) {
 			t.Errorf("%s: the second time: %+v, %v", c.name, done, err)
