@@ -76,6 +76,9 @@ func checkRun(c *container.Config, h *container.HostConfig) error {
 			return errInvalid("invalid %s %d: it cannot be negative", l.name, l.value)
 		}
 	}
+	if err := checkConsoleSize(&h.ConsoleSize); err != nil {
+		return err
+	}
 	if h.OomScoreAdj < -1000 || h.OomScoreAdj > 1000 {
 		return errInvalid("Invalid value %d, range for oom score adj is [-1000, 1000]", h.OomScoreAdj)
 	}

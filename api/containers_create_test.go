@@ -220,6 +220,7 @@ func TestCreateRefused(t *testing.T) {
 		{"", host(`"OomKillDisable":true`), "out-of-memory", 501},
 		{"", host(`"Memory":-1`), "memory limit", 400},
 		{"", host(`"ShmSize":-1`), "/dev/shm", 400},
+		{"", host(`"ConsoleSize":[70000,1]`), "invalid console size", 400},
 		{"", host(`"OomScoreAdj":1001`), "oom score", 400},
 		{"", host(`"Ulimits":[{"Name":"nofile","Soft":20,"Hard":10}]`), "ulimit", 400},
 		{"", host(`"Mounts":[{"Type":"volume","Source":"v","Target":"/x"}]`), "mounts of type volume", 501},

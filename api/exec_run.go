@@ -51,6 +51,9 @@ type execRun struct {
 func (x *execRun) start(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	spec := x.exec.spec()
 	spec.Stdin, spec.Stdout, spec.Stderr = stdin, stdout, stderr
+	if x.size != nil {
+		spec.Size = jail.TermSize{Rows: uint16(x.size[0]), Columns: uint16(x.size[1])}
+	}
 	x.server.execEvent(x.target, dockerevents.ActionExecStart, x.exec.id, x.exec.options.Cmd, nil)
 	p, err := x.server.cfg.Containers.Exec(ctx, x.target.ID, spec)
 	if err != nil {
@@ -59,11 +62,6 @@ func (x *execRun) start(ctx context.Context, stdin io.Reader, stdout, stderr io.
 	}
 	x.process = p
 	x.server.execs.runs(x.exec.id, p)
-	if x.size != nil && *x.size != [2]uint{} && x.exec.options.Tty {
-		if err := p.Resize(uint16(x.size[1]), uint16(x.size[0])); err != nil {
-			x.server.log.Debug("terminal of an exec not resized", "container", shortID(x.target.ID), "err", err)
-		}
-	}
 	return nil
 }
 

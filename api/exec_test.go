@@ -49,6 +49,9 @@ func runs(body func(spec jail.ExecSpec) int) (exec func(context.Context, string,
 	started = make(chan *fakeProcess, 100)
 	return func(_ context.Context, _ string, spec jail.ExecSpec) (jail.Process, error) {
 		p := &fakeProcess{pid: 4290, done: make(chan struct{})}
+		if spec.Size != (jail.TermSize{}) { // what it begins with
+			p.sizes = append(p.sizes, fmt.Sprintf("%dx%d", spec.Size.Columns, spec.Size.Rows))
+		}
 		go func() {
 			p.code = body(spec)
 			close(p.done)

@@ -25,7 +25,7 @@ func (n *Node) runtimeSpec(r Record, root, netns string) (jail.Spec, error) {
 	s := jail.Spec{
 		ID: r.runtimeID(), TaskID: r.TaskID, Rootfs: root, ReadOnly: h.ReadonlyRootfs,
 		Args: r.Args, Env: slices.Clone(c.Env), Cwd: c.WorkingDir, User: c.User, Groups: h.GroupAdd,
-		TTY: c.Tty, OpenStdin: c.OpenStdin, StdinOnce: c.StdinOnce, Hostname: r.hostname(), Domainname: c.Domainname,
+		TTY: c.Tty, Size: jail.TermSize{Rows: uint16(h.ConsoleSize[0]), Columns: uint16(h.ConsoleSize[1])}, OpenStdin: c.OpenStdin, StdinOnce: c.StdinOnce, Hostname: r.hostname(), Domainname: c.Domainname,
 		NetNS: netns, HostNetwork: r.Host,
 		CapAdd: h.CapAdd, CapDrop: h.CapDrop, Privileged: h.Privileged,
 		NoNewPrivileges: noNewPrivileges(h.SecurityOpt), Sysctls: h.Sysctls,

@@ -12,6 +12,8 @@ import (
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/go-connections/nat"
 	"github.com/moby/swarmkit/v2/api"
+
+	"satld/jail"
 )
 
 func TestMergeEnv(t *testing.T) {
@@ -125,9 +127,9 @@ func TestSelectProcesses(t *testing.T) {
 	}
 }
 
-// What a spec's labels ask of its jail reaches the runtime; what an image's
-// say does not.
-func TestJailParams(t *testing.T) {
+// What a spec asks of its jail and terminal reaches the runtime; what an image's
+// labels say does not.
+func TestRuntimeSpec(t *testing.T) {
 	n := &Node{dir: t.TempDir(), cfg: Config{JailFirst: true, Networks: &fakeNetworks{}}}
 	img, err := (&fakeImages{labels: map[string]string{"satl.jail.allow.mount": "true"}}).Get("app:1")
 	if err != nil {
@@ -141,9 +143,13 @@ func TestJailParams(t *testing.T) {
 	if err := saveRecord(n.dir, r); err != nil {
 		t.Fatal(err)
 	}
+	r.HostConfig.ConsoleSize = [2]uint{31, 101}
 	s, err := n.runtimeSpec(r, "/root", "")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if want := (jail.TermSize{Rows: 31, Columns: 101}); s.Size != want {
+		t.Errorf("terminal of %v, want %v", s.Size, want)
 	}
 	if !maps.Equal(s.JailParams, map[string]string{"allow.mlock": "true"}) || s.OS != "linux" {
 		t.Errorf("params %v, OS %q", s.JailParams, s.OS)

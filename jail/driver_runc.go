@@ -122,11 +122,11 @@ func (r runc) config(spec Spec, who identity) (*specs.Spec, error) {
 	c := &specs.Spec{
 		Version: "1.0.2",
 		Process: &specs.Process{
-			Terminal: spec.TTY,
-			User:     specs.User{UID: who.uid, GID: who.gid, AdditionalGids: who.groups},
-			Args:     args,
-			Env:      environment(spec.Env, spec.Hostname, who.home, spec.TTY),
-			Cwd:      cwd,
+			Terminal: spec.TTY, ConsoleSize: spec.Size.box(spec.TTY),
+			User: specs.User{UID: who.uid, GID: who.gid, AdditionalGids: who.groups},
+			Args: args,
+			Env:  environment(spec.Env, spec.Hostname, who.home, spec.TTY),
+			Cwd:  cwd,
 			// No inheritable and ambient ones: CVE-2022-24769.
 			Capabilities:    &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps},
 			Rlimits:         rlimits,
@@ -283,7 +283,7 @@ func rlimitNumber(name string) (int, bool) {
 // processFor: what the container's own process has, but for what the exec says.
 func (r runc) processFor(container *specs.Process, spec ExecSpec, who *identity) (*specs.Process, error) {
 	p := *container
-	p.Terminal = spec.TTY
+	p.Terminal, p.ConsoleSize = spec.TTY, spec.Size.box(spec.TTY)
 	p.Args = spec.Args
 	p.OOMScoreAdj = container.OOMScoreAdj
 	p.Env = mergeEnv(container.Env, spec.Env)

@@ -25,6 +25,7 @@ type ExecSpec struct {
 	Cwd        string   // "" is the container's
 	User       string   // "" is the container's
 	TTY        bool
+	Size       TermSize // as Spec.Size
 	Privileged bool
 	Stdin      io.Reader // nil is /dev/null
 	Stdout     io.Writer // nil discards; with TTY all output comes here
@@ -150,6 +151,11 @@ func (m *Manager) startExec(ctx context.Context, id, dir string, spec ExecSpec) 
 	if console != nil {
 		if e.tty, err = console.Receive(); err != nil {
 			return nil, nil, errors.Join(err, signalInit(e.process, int(syscall.SIGKILL)))
+		}
+		// Not every runtime takes it out of the bundle.
+		size := spec.Size.orDefault()
+		if err := e.Resize(size.Columns, size.Rows); err != nil {
+			m.log.Warn("terminal of an exec not sized", "container", id, "error", err)
 		}
 	}
 	e.copy(spec)

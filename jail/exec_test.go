@@ -190,6 +190,33 @@ func TestExecTTY(t *testing.T) {
 	}
 }
 
+// A program that asks for its terminal's size at once is told what the client
+// has, or something that it can work with.
+func TestFirstSizeOfTerminal(t *testing.T) {
+	n := newNode(t)
+	for _, c := range []struct {
+		size TermSize
+		want string
+	}{{TermSize{Rows: 31, Columns: 101}, "31 101"}, {TermSize{}, "24 80"}} {
+		s := n.spec("stty size; exec sleep 1000")
+		s.TTY, s.Size = true, c.size
+		n.start(s)
+		n.says(s.ID, c.want)
+		out := &syncBuffer{}
+		argv := []string{"stty", "size"}
+		if onJails { // where the size is set when the command is on its way
+			argv = []string{"sh", "-c", "until stty size 2>/dev/null | grep -v '^0'; do :; done"}
+		}
+		p, err := n.Exec(context.Background(), s.ID, ExecSpec{Args: argv, TTY: true, Stdout: out, Size: c.size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Wait(); err != nil || !strings.HasPrefix(out.String(), c.want) {
+			t.Errorf("exec: %q, %v, want %s", out, err, c.want)
+		}
+	}
+}
+
 func TestTTYContainer(t *testing.T) {
 	n := newNode(t)
 	ctx := context.Background()

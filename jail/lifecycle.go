@@ -126,7 +126,9 @@ func (m *Manager) create(ctx context.Context, spec Spec) (int, error) {
 	if err := os.WriteFile(m.file(spec.ID, configFile), b, 0o600); err != nil {
 		return 0, fmt.Errorf("write the bundle of container %s: %w", spec.ID, err)
 	}
+	size := spec.Size.orDefault()
 	req := shim.CreateRequest{
+		Rows: size.Rows, Columns: size.Columns,
 		Argv:    m.driver.create(spec.ID, bundle, m.file(spec.ID, pidFile), m.file(spec.ID, errorFile), spec.TTY),
 		PidFile: m.file(spec.ID, pidFile),
 		Errors:  m.file(spec.ID, errorFile),

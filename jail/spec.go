@@ -2,7 +2,11 @@
 
 package jail
 
-import "net/netip"
+import (
+	"net/netip"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
 
 // Spec is all that a container's runtime needs to know of it.
 type Spec struct {
@@ -16,8 +20,9 @@ type Spec struct {
 	User       string   // as in an image's config: name, uid, name:group, uid:gid; "" is root
 	Groups     []string // additional groups (service --group, run --group-add)
 	TTY        bool
-	OpenStdin  bool // keep a stdin for attach; otherwise /dev/null
-	StdinOnce  bool // the stdin ends when the first attach that had one ends
+	Size       TermSize // of the terminal at first; zero is DefaultTermSize
+	OpenStdin  bool     // keep a stdin for attach; otherwise /dev/null
+	StdinOnce  bool     // the stdin ends when the first attach that had one ends
 	Hostname   string
 	Domainname string
 	// NetNS is the path of the network namespace the container joins (Linux);
@@ -47,6 +52,29 @@ type Spec struct {
 	LogMaxSize  int64      // bytes per log file before it rotates; 0 is the default
 	LogMaxFiles int        // files kept, the current one included; 0 is the default
 	Address     netip.Addr // for runtimes that plumb by address; may be invalid
+}
+
+// TermSize is a terminal's size in characters.
+type TermSize struct{ Rows, Columns uint16 }
+
+// DefaultTermSize is a terminal's where nobody says: a program that asks for 0x0
+// draws nothing, or not at all.
+var DefaultTermSize = TermSize{Rows: 24, Columns: 80}
+
+func (s TermSize) orDefault() TermSize {
+	if s.Rows == 0 || s.Columns == 0 {
+		return DefaultTermSize
+	}
+	return s
+}
+
+// box is the size as a bundle has it; nil without a terminal.
+func (s TermSize) box(tty bool) *specs.Box {
+	if !tty {
+		return nil
+	}
+	s = s.orDefault()
+	return &specs.Box{Height: uint(s.Rows), Width: uint(s.Columns)}
 }
 
 // Mount is one mount besides the standard ones. Type is "bind", "tmpfs".

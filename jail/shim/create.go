@@ -129,6 +129,11 @@ func (s *server) runWithConsole(c *container, req CreateRequest) error {
 	if err != nil {
 		return err
 	}
+	if req.Rows > 0 {
+		if err := setSize(master, req.Columns, req.Rows); err != nil {
+			complain("container %s: size of its terminal: %v", c.id, err)
+		}
+	}
 	c.console = master
 	if req.Init.Stdin {
 		c.stdin = master

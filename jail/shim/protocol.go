@@ -50,7 +50,10 @@ type CreateRequest struct {
 	// the container's log, which is with a terminal; "" is nowhere.
 	Errors  string `json:",omitempty"`
 	Timeout time.Duration
-	Init    Init // what is known of it already: all but Pid, Ticks and OOMFile
+	// Rows and Columns are the terminal's, if there is one.
+	Rows    uint16 `json:",omitempty"`
+	Columns uint16 `json:",omitempty"`
+	Init    Init   // what is known of it already: all but Pid, Ticks and OOMFile
 }
 
 // ConsoleArg: see CreateRequest.

@@ -215,7 +215,12 @@ func (s *server) resize(id string, width, height uint16) error {
 	if c.console == nil {
 		return refuse(KindNotFound, "container %s has no terminal", id)
 	}
-	rc, err := c.console.SyscallConn()
+	return setSize(c.console, width, height)
+}
+
+// setSize sets the size of the terminal whose master is given.
+func setSize(master *os.File, width, height uint16) error {
+	rc, err := master.SyscallConn()
 	if err != nil {
 		return err
 	}
