@@ -21,6 +21,8 @@ func (s *situation) planRestarts() (out []Change) {
 		settled := true
 		for _, t := range sl.live() {
 			switch {
+			case s.early(t):
+				settled = false
 			case ended(t) || s.lost(t):
 				out = append(out, s.replace(sl, t))
 				settled = false
@@ -41,6 +43,21 @@ func (s *situation) planRestarts() (out []Change) {
 		}
 	}
 	return out
+}
+
+// early tells whether a task failed, in its preparation, before it was due to
+// start: its successor is made when it would have been, or a service whose image
+// cannot be had would know no delay at all.
+func (s *situation) early(t *api.Task) bool {
+	due := labelTime(t, LabelDue)
+	if t.DesiredState >= api.TaskStateRunning || !ended(t) || !failed(t) || !due.After(s.now) {
+		return false
+	}
+	if s.lost(t) || s.dirty(t) {
+		return false // another node, or a new version, is another matter
+	}
+	s.wake(due)
+	return true
 }
 
 // others are the tasks of a slot but one.
@@ -96,7 +113,7 @@ func (s *situation) replace(sl *slot, t *api.Task) Change {
 			return change
 		}
 		used = used.plus(p, at)
-		due = at.Add(p.delay)
+		due = later(at, labelTime(t, LabelDue)).Add(p.delay)
 	}
 	used.write(next)
 	inherit(old, next, LabelRollout, LabelProven, LabelFailed)
