@@ -5,6 +5,7 @@ package api
 import (
 	"cmp"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,6 +76,9 @@ func checkRun(c *container.Config, h *container.HostConfig) error {
 		if l.value < 0 {
 			return errInvalid("invalid %s %d: it cannot be negative", l.name, l.value)
 		}
+	}
+	if cpus := runtime.NumCPU(); h.NanoCPUs > int64(cpus)*1e9 {
+		return errInvalid("range of CPUs is from 0.01 to %[1]d.00, as there are only %[1]d CPUs available", cpus)
 	}
 	if err := checkConsoleSize(&h.ConsoleSize); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -220,6 +221,7 @@ func TestCreateRefused(t *testing.T) {
 		{"", host(`"OomKillDisable":true`), "out-of-memory", 501},
 		{"", host(`"Memory":-1`), "memory limit", 400},
 		{"", host(`"ShmSize":-1`), "/dev/shm", 400},
+		{"", host(fmt.Sprintf(`"NanoCpus":%d`, int64(runtime.NumCPU())*1e9+1)), "range of CPUs is from 0.01 to", 400},
 		{"", host(`"ConsoleSize":[70000,1]`), "invalid console size", 400},
 		{"", host(`"OomScoreAdj":1001`), "oom score", 400},
 		{"", host(`"Ulimits":[{"Name":"nofile","Soft":20,"Hard":10}]`), "ulimit", 400},

@@ -142,6 +142,9 @@ func (s *Server) writeError(w *response, r *http.Request, err error) {
 	case w.begun:
 		s.log.Warn("api answer broken off", "method", r.Method, "path", r.URL.Path, "error", err)
 		return
+	case status == http.StatusServiceUnavailable:
+		// Of something besides this daemon: a registry, a leader, another node.
+		s.log.Warn("api request could not be done", "method", r.Method, "path", r.URL.Path, "error", err)
 	case status >= http.StatusInternalServerError && status != http.StatusNotImplemented:
 		s.log.Error("api request failed", "method", r.Method, "path", r.URL.Path, "status", status, "error", err)
 	default:

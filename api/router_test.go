@@ -3,10 +3,12 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -145,6 +147,30 @@ func TestErrorsAndPanics(t *testing.T) {
 		f.server.wrap(c.h, led)(rec, httptest.NewRequest("GET", "/x", nil))
 		if rec.Code != c.code || rec.Body.String() != c.body {
 			t.Errorf("%s: %d %q", name, rec.Code, rec.Body)
+		}
+	}
+}
+
+// What a client did wrong is not in the log, what others kept us from is a
+// warning, and an error what is our own.
+func TestLevelsOfErrors(t *testing.T) {
+	f := newFixture(t)
+	var out bytes.Buffer
+	f.server.log = slog.New(slog.NewTextHandler(&out, nil))
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{errInvalid("no such signal"), ""},
+		{errNotSupported("no stats"), ""},
+		{errUnavailable("no registry"), "level=WARN"},
+		{errors.New("read tasks.db: input/output error"), "level=ERROR"},
+	} {
+		out.Reset()
+		h := func(http.ResponseWriter, *http.Request) error { return c.err }
+		f.server.wrap(h, led)(httptest.NewRecorder(), httptest.NewRequest("GET", "/x", nil))
+		if got := out.String(); c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%v: logged %q, want %s", c.err, got, c.want)
 		}
 	}
 }

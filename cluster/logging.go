@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/moby/swarmkit/v2/log"
 	"github.com/sirupsen/logrus"
+	bolt "go.etcd.io/bbolt"
 )
 
 // demoted are lines that SwarmKit logs as errors or warnings in the normal
@@ -44,6 +46,11 @@ func (bridge) Levels() []logrus.Level { return logrus.AllLevels }
 func (b bridge) Fire(e *logrus.Entry) error {
 	ctx := context.Background()
 	level := bridgeLevel(e.Level, e.Message)
+	if err, ok := e.Data[logrus.ErrorKey].(error); ok && errors.Is(err, bolt.ErrDatabaseNotOpen) {
+		// A task was under way when the agent stopped, and its record of tasks
+		// is closed: the next daemon finds out how it is.
+		level = slog.LevelDebug
+	}
 	l := b.logger()
 	if !l.Enabled(ctx, level) {
 		return nil

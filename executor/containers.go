@@ -238,8 +238,8 @@ func (n *Node) Stop(ctx context.Context, ref string, grace *int, sig string) err
 		o.grace = time.Duration(*grace) * time.Second
 	}
 	if sig != "" {
-		if o.signal, err = signal.ParseSignal(sig); err != nil {
-			return invalid("signal: %v", err)
+		if o.signal, err = parseSignal(sig); err != nil {
+			return err
 		}
 	}
 	// A stop that was begun is finished, also when its client does not wait.
@@ -261,6 +261,18 @@ func (n *Node) Restart(ctx context.Context, ref string, grace *int, sig string) 
 	return n.Start(ctx, ref)
 }
 
+// parseSignal reads a client's signal, which this system must have.
+func parseSignal(text string) (syscall.Signal, error) {
+	sig, err := signal.ParseSignal(text)
+	if err != nil {
+		return 0, invalid("%v", err)
+	}
+	if !signal.ValidSignalForPlatform(sig) {
+		return 0, invalid("there is no signal %d here", int(sig))
+	}
+	return sig, nil
+}
+
 // Kill sends a signal, SIGKILL by default, to the main process.
 func (n *Node) Kill(ctx context.Context, ref, sig string) error {
 	c, err := n.find(ref)
@@ -273,8 +285,8 @@ func (n *Node) Kill(ctx context.Context, ref, sig string) error {
 	}
 	number := syscall.SIGKILL
 	if sig != "" {
-		if number, err = signal.ParseSignal(sig); err != nil {
-			return invalid("%v", err)
+		if number, err = parseSignal(sig); err != nil {
+			return err
 		}
 	}
 	if number == syscall.SIGKILL {

@@ -66,7 +66,7 @@ func (c *controller) Update(ctx context.Context, t *api.Task) error {
 func (c *controller) Prepare(ctx context.Context) error {
 	err := c.prepare(ctx)
 	if err != nil && err != exec.ErrTaskPrepared && ctx.Err() == nil {
-		c.log().Error("task cannot be prepared", "err", err)
+		c.log().Warn("task cannot be prepared", "err", err)
 	}
 	return err
 }
@@ -126,7 +126,7 @@ func (c *controller) Start(ctx context.Context) error {
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				c.log().Error("task cannot be started", "err", err)
+				c.log().Warn("task cannot be started", "err", err)
 				c.node.reportFailure(ctr, stepApply)
 			}
 			return fmt.Errorf("start container: %w", err)

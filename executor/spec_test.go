@@ -6,8 +6,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/go-connections/nat"
@@ -153,5 +155,14 @@ func TestRuntimeSpec(t *testing.T) {
 	}
 	if !maps.Equal(s.JailParams, map[string]string{"allow.mlock": "true"}) || s.OS != "linux" {
 		t.Errorf("params %v, OS %q", s.JailParams, s.OS)
+	}
+}
+
+func TestParseSignal(t *testing.T) {
+	for text, want := range map[string]syscall.Signal{"TERM": syscall.SIGTERM, "SIGHUP": syscall.SIGHUP, "9": syscall.SIGKILL, "FOO": 0, "0": 0, "999": 0} {
+		got, err := parseSignal(text)
+		if got != want || (err != nil) != (want == 0) || err != nil && !cerrdefs.IsInvalidArgument(err) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
 	}
 }

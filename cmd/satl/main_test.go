@@ -289,7 +289,7 @@ func tree(t *testing.T) *cobra.Command {
 func TestCommands(t *testing.T) {
 	root := tree(t)
 	for _, path := range strings.Fields(`run exec ps pull push images login logout version info inspect events
-		logs stop start restart kill rm rename top wait create attach pause unpause port stats load rmi tag history save cp
+		logs stop start restart kill rm rename top wait create attach pause unpause port load rmi tag history save cp
 		container/ls container/run container/exec container/prune container/inspect
 		image/ls image/pull image/load image/inspect image/rm image/prune network/ls network/create network/inspect network/rm
 		service/create service/update service/ls service/ps service/inspect service/logs service/scale service/rollback service/rm

@@ -17,8 +17,8 @@ import (
 
 // absent are docker's commands that satld has no counterpart for, by path.
 var absent = []string{
-	"bake", "build", "builder", "checkpoint", "context", "manifest", "plugin", "search", "trust",
-	"image build",
+	"bake", "build", "builder", "checkpoint", "context", "manifest", "plugin", "search", "stats", "trust",
+	"container stats", "image build",
 }
 
 // replaced are those that satl has its own of.
