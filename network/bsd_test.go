@@ -63,7 +63,7 @@ func (b *bsd) run(ctx context.Context, c command.Command) (string, error) {
 		return "", err
 	}
 	args := c.Argv
-	reads := slices.Contains([]string{"sysctl", "netstat"}, args[0]) || len(args) == 2 || args[1] == "-an" || args[len(args)-1] == "addr" || args[len(args)-1] == "lo0"
+	reads := slices.Contains([]string{"sysctl", "netstat"}, args[0]) || len(args) == 2 || args[1] == "-an" || args[len(args)-1] == "addr" || args[len(args)-1] == "lo0" || len(args) == 4 && args[1] == "-j"
 	if b.cut > 0 && len(b.calls) >= b.cut {
 		return "", errKilled
 	}
@@ -214,6 +214,9 @@ func (b *bsd) tool(tool, jail string, args []string) (out, said string) {
 			l.ether = arg
 		case "mtu":
 			l.mtu, _ = strconv.Atoi(arg)
+			for _, m := range l.members { // as if_bridge(4) does
+				b.link("", m).mtu = l.mtu
+			}
 		case "inet":
 			l.inet = []netip.Prefix{netip.MustParsePrefix(arg)}
 		case "addm":

@@ -46,6 +46,11 @@ type links interface {
 	// from local, to exactly these peers. Without peers and link there is
 	// nothing to do.
 	tunnel(ctx context.Context, n Network, local netip.Addr, peers []Peer) error
+	// carrierMTU is the MTU of the interface with the address; 0 without one,
+	// and of a loopback, which carries nothing to anybody.
+	carrierMTU(ctx context.Context, local netip.Addr) (int, error)
+	// resize gives the container's links that are there their MTU, both ends.
+	resize(ctx context.Context, containerID string, wires []wire) error
 	close() error
 }
 

@@ -61,6 +61,8 @@ type Manager struct {
 	log   *slog.Logger
 	now   func() time.Time
 
+	carrying carrier
+
 	mu     sync.Mutex // guards state and strays
 	state  *leases
 	strays map[string]bool // containers that Sweep could not detach yet
@@ -214,7 +216,7 @@ func (m *Manager) record(ctx context.Context, n Network) (Network, error) {
 	if known {
 		if n.VNI != 0 && n.VNI == old.VNI && n.Subnet == old.Subnet {
 			// The cluster may give this node another address in it.
-			n.Bridge = old.Bridge
+			n.Bridge, n.MTU = old.Bridge, old.MTU
 			if n == old.Network {
 				return n, nil
 			}
@@ -223,12 +225,14 @@ func (m *Manager) record(ctx context.Context, n Network) (Network, error) {
 		if n.Subnet.IsValid() && n.Subnet != old.Subnet || n.Gateway.IsValid() && n.Gateway != old.Gateway || n.Internal != old.Internal || n.VNI != old.VNI {
 			return Network{}, fmt.Errorf("network %s is there with subnet %s, gateway %s, internal %t: %w", old.Name, old.Subnet, old.Gateway, old.Internal, errdefs.ErrConflict)
 		}
-		n.Subnet, n.Gateway, n.Bridge = old.Subnet, old.Gateway, old.Bridge
+		n.Subnet, n.Gateway, n.Bridge, n.MTU = old.Subnet, old.Gateway, old.Bridge, old.MTU
 		if n == old.Network {
 			return n, nil
 		}
 	} else if err := m.place(ctx, &n); err != nil {
 		return Network{}, err
+	} else if n.VNI != 0 {
+		n.MTU = m.carrying.mtu()
 	}
 	return n, m.keep(n, old, known)
 }

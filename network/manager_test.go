@@ -28,6 +28,8 @@ type fakeLinks struct {
 	detachErr error
 	seen      func(containerID string) // called by attach
 	peers     map[string][]Peer        // by network
+	carrier   int                      // the MTU of the interface that carries tunnels
+	resizeErr error
 }
 
 func newFakeLinks() *fakeLinks {
@@ -55,6 +57,17 @@ func (f *fakeLinks) exists(_ context.Context, name string) (bool, bool, error) {
 func (f *fakeLinks) ensureBridge(_ context.Context, n Network) error {
 	f.bridges[n.Bridge] = n
 	return nil
+}
+func (f *fakeLinks) carrierMTU(context.Context, netip.Addr) (int, error) { return f.carrier, nil }
+func (f *fakeLinks) resize(_ context.Context, containerID string, wires []wire) error {
+	for _, w := range wires {
+		for i, has := range f.wired[containerID] {
+			if has.NetworkID == w.NetworkID && f.resizeErr == nil {
+				f.wired[containerID][i].MTU = w.MTU
+			}
+		}
+	}
+	return f.resizeErr
 }
 func (f *fakeLinks) tunnel(_ context.Context, n Network, _ netip.Addr, peers []Peer) error {
 	f.peers[n.ID] = peers

@@ -39,6 +39,9 @@ type Network struct {
 	VNI uint32
 	// Isolated keeps its containers on this node from reaching each other.
 	Isolated bool
+	// MTU of an overlay, in bytes, is what its carrier leaves (see SetPeers).
+	// Ensure keeps it; 0 is not known yet.
+	MTU int `json:",omitempty"`
 }
 
 // Place is a network to be in. Addr is the address to have there; invalid is

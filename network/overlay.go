@@ -3,6 +3,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,15 +14,20 @@ import (
 const (
 	// vxlanPort is VXLAN's own (RFC 7348).
 	vxlanPort = 4789
-	// overlayMTU is what is left of an Ethernet frame for those of a network
-	// that is carried in VXLAN over IPv4 (RFC 7348: 50 bytes of headers).
-	overlayMTU = 1500 - 50
+	// vxlanHeaders is what VXLAN over IPv4 adds to a frame's payload (RFC 7348).
+	vxlanHeaders = 50
+	// overlayMTU is what is left of an Ethernet frame.
+	overlayMTU = 1500 - vxlanHeaders
+	// leastMTU and mostMTU bound what follows a carrier: every host takes a
+	// datagram of the least (RFC 791), and a vxlan of Linux no more than the most.
+	leastMTU = 576
+	mostMTU  = 65535 - vxlanHeaders
 )
 
 // mtu is the network's, in bytes; 0 is the system's own.
 func (n Network) mtu() int {
 	if n.VNI != 0 {
-		return overlayMTU
+		return cmp.Or(n.MTU, overlayMTU)
 	}
 	return 0
 }
@@ -33,9 +39,10 @@ func (m mark) tunnel(networkID string) string { return "sx" + hash(10, string(m)
 // addresses on other nodes, by the network's ID. local is this node's own
 // address outside the overlays. It is meant to be called with the whole at
 // each change, and again now and then: what is right already stays untouched.
+// The networks' MTU is brought to what the interface with that address leaves.
 func (m *Manager) SetPeers(ctx context.Context, local netip.Addr, peers map[string][]Peer) error {
 	defer m.byWork.lock(bridgesKey)()
-	var errs []error
+	errs := []error{m.followCarrier(ctx, local)}
 	for _, n := range m.List() {
 		if n.VNI == 0 {
 			continue

@@ -128,6 +128,9 @@ func plugCommands(bridge, link ifInfo) (out [][]string) {
 	flags := bridge.Ports[link.Name]
 	var set []string
 	if !slices.Contains(bridge.Members, link.Name) {
+		if link.MTU != bridge.MTU { // a bridge takes that of its first member
+			out = append(out, []string{"ifconfig", link.Name, "mtu", strconv.Itoa(bridge.MTU)})
+		}
 		set, flags = append(set, "addm", link.Name), []string{"LEARNING", "DISCOVER"}
 	}
 	if slices.Contains(flags, "LEARNING") {
@@ -195,6 +198,38 @@ func (l *ifconfigLinks) syncFrames(ctx context.Context, link ifInfo, want map[st
 		}
 	}
 	l.frames[link.Name] = want
+	return nil
+}
+
+func (l *ifconfigLinks) carrierMTU(ctx context.Context, local netip.Addr) (int, error) {
+	all, err := l.list(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, i := range all {
+		has := slices.ContainsFunc(i.Inet, func(p netip.Prefix) bool { return p.Addr() == local })
+		if has && !i.Loopback {
+			return i.MTU, nil
+		}
+	}
+	return 0, nil
+}
+
+// resize sets the inner ends: the outer ones have the bridge's MTU, which it
+// gives to all of its members (if_bridge(4)).
+func (l *ifconfigLinks) resize(ctx context.Context, jail string, wires []wire) error {
+	for _, w := range wires {
+		inner := l.mark.inner(jail, w.Interface)
+		out, err := l.insideOut(ctx, jail, "ifconfig", inner)
+		if err != nil {
+			continue // it is not there yet, and takes the bridge's; or it is going
+		}
+		if is, there := find(parseIfconfig(out), inner); there && is.MTU != w.MTU {
+			if err := l.inside(ctx, jail, "ifconfig", inner, "mtu", strconv.Itoa(w.MTU)); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 

@@ -290,3 +290,49 @@ func FuzzFrames(f *testing.F) {
 		bridgeAddrs(parseBridgeAddrs(addrs), nil, "sx0")
 	})
 }
+
+// All ends follow the interface that carries the tunnel, the jail's own too.
+func TestIfconfigMTU(t *testing.T) {
+	b := newBSD()
+	m := mustBSD(t, b, t.TempDir())
+	n, err := m.Ensure(t.Context(), across)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.jails["cid"] = &bsdJail{}
+	if _, _, err := m.Attach(t.Context(), "cid", []Place{{across.ID, netip.MustParseAddr("10.89.1.20")}}); err != nil {
+		t.Fatal(err)
+	}
+	peers := peersOf("10.89.1.8 192.0.2.2")
+	for _, c := range []struct{ carrier, want int }{{1400, 1350}, {9000, 8950}, {1500, 1450}} {
+		b.link("", "vtnet0").mtu = c.carrier
+		for again := range 2 {
+			calls := len(b.calls)
+			if err := m.SetPeers(t.Context(), here, peers); err != nil {
+				t.Fatal(err)
+			}
+			if again > 0 && len(b.calls) > calls {
+				t.Errorf("%d, again: %q", c.carrier, b.calls[calls:])
+			}
+		}
+		got := []int{b.link("cid", m.mark.inner("cid", "eth0")).mtu, b.link("", m.mark.veth("cid", "eth0")).mtu,
+			b.link("", n.Bridge).mtu, b.link("", m.mark.tunnel(n.ID)).mtu}
+		if want := []int{c.want, c.want, c.want, c.want}; !slices.Equal(got, want) {
+			t.Errorf("with %d: inside, outside, bridge, tunnel: %v, want %v", c.carrier, got, want)
+		}
+	}
+	checkTunnel(t, b, m, peers)
+	// A tunnel that is the bridge's first member does not give it its own.
+	b, small := newBSD(), across
+	b.link("", "vtnet0").mtu = 1400
+	m = mustBSD(t, b, t.TempDir())
+	if n, err = m.Ensure(t.Context(), small); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.SetPeers(t.Context(), here, peers); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.link("", n.Bridge).mtu; got != 1350 {
+		t.Errorf("bridge has %d", got)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -47,7 +48,7 @@ func (l *netlinkLinks) tunnel(_ context.Context, n Network, local netip.Addr, pe
 
 func (l *netlinkLinks) addTunnel(n Network, name string, local netip.Addr) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = name, overlayMTU
+	attrs.Name, attrs.MTU = name, n.mtu()
 	vxlan := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: int(n.VNI), SrcAddr: local.AsSlice(), Port: vxlanPort, Proxy: true}
 	if err := l.add(vxlan, l.mark.label("n", n.ID)); err != nil {
 		return nil, fmt.Errorf("add vxlan %s: %w", name, err)
@@ -61,6 +62,11 @@ func (l *netlinkLinks) plugTunnel(n Network, link netlink.Link) error {
 	bridge, err := l.host.LinkByName(n.Bridge)
 	if err != nil {
 		return fmt.Errorf("find bridge %s: %w", n.Bridge, err)
+	}
+	if link.Attrs().MTU != n.mtu() {
+		if err := l.host.LinkSetMTU(link, n.mtu()); err != nil {
+			return fmt.Errorf("set the MTU of %s to %d: %w", link.Attrs().Name, n.mtu(), err)
+		}
 	}
 	if link.Attrs().MasterIndex != bridge.Attrs().Index {
 		if err := l.host.LinkSetMaster(link, bridge); err != nil {
@@ -157,6 +163,67 @@ func (l *netlinkLinks) setNeighbour(index, family, flags int, e entry) error {
 	}
 	if err := l.host.NeighSet(n); err != nil {
 		return fmt.Errorf("set entry %s %s: %w", e.ip, e.mac, err)
+	}
+	return nil
+}
+
+func (l *netlinkLinks) carrierMTU(_ context.Context, local netip.Addr) (int, error) {
+	addrs, err := retried(func() ([]netlink.Addr, error) { return l.host.AddrList(nil, netlink.FAMILY_V4) })
+	if err != nil {
+		return 0, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range addrs {
+		if p, ok := prefixOf(a.IPNet); !ok || p.Addr() != local {
+			continue
+		}
+		link, err := l.host.LinkByIndex(a.LinkIndex)
+		if err != nil || link.Attrs().Flags&net.FlagLoopback != 0 {
+			return 0, err
+		}
+		return link.Attrs().MTU, nil
+	}
+	return 0, nil
+}
+
+// resize sets the inner ends first: a bridge takes on the least MTU of its
+// ports, and nobody is to send what does not pass.
+func (l *netlinkLinks) resize(_ context.Context, containerID string, wires []wire) error {
+	path := l.netns(containerID)
+	if !isNetns(path) {
+		return nil
+	}
+	ns, err := openNetns(path)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	inside, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("open rtnetlink in %s: %w", path, err)
+	}
+	defer inside.Close()
+	for _, w := range wires {
+		if err := setMTU(inside, w.Interface, w.MTU); err != nil {
+			return err
+		}
+		if err := setMTU(l.host, l.mark.veth(containerID, w.Interface), w.MTU); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setMTU sets a link's MTU, if there is such a link.
+func setMTU(h *netlink.Handle, name string, mtu int) error {
+	link, err := h.LinkByName(name)
+	if notFound(err) || err == nil && link.Attrs().MTU == mtu {
+		return nil
+	}
+	if err == nil {
+		err = h.LinkSetMTU(link, mtu)
+	}
+	if err != nil {
+		return fmt.Errorf("set the MTU of %s to %d: %w", name, mtu, err)
 	}
 	return nil
 }
