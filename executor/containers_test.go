@@ -74,6 +74,37 @@ func TestFailedStartOfAutoRemoveIsRemoved(t *testing.T) {
 	})
 }
 
+// One that cannot be removed is waited for only so long: `run --rm` ends.
+func TestRemovalThatFailsIsNotWaitedForForEver(t *testing.T) {
+	for _, busy := range []time.Duration{time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			defer b.close()
+			until := time.Now().Add(busy)
+			b.images.busy = func() error {
+				if time.Now().Before(until) {
+					return errors.New("device busy")
+				}
+				return nil
+			}
+			id := created(t, b, &container.HostConfig{AutoRemove: true})
+			removed, err := b.node.Wait(t.Context(), id, container.WaitConditionRemoved)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.node.Start(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+			b.rt.end(id, 0)
+			begun := time.Now()
+			r := <-removed
+			if took := time.Since(begun); took > 2*endPatience || (r.Err != nil) != (busy == time.Hour) {
+				t.Errorf("busy for %v: %+v after %v", busy, r, took)
+			}
+		})
+	}
+}
+
 // `start -a` waits for the next exit first and starts then.
 func TestWaitForTheNextExit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,9 +3,12 @@
 package executor
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -56,7 +59,7 @@ func (n *Node) Wait(ctx context.Context, ref string, condition container.WaitCon
 			return nil // it ended already, or could not be started
 		}
 	case container.WaitConditionRemoved:
-		until = func() error { return await(c.gone) }
+		until = func() error { return n.awaitRemoval(ctx, c) }
 	default:
 		return nil, invalid("invalid wait condition %q", condition)
 	}
@@ -66,6 +69,40 @@ func (n *Node) Wait(ctx context.Context, ref string, condition container.WaitCon
 		out <- WaitResult{ExitCode: c.record().ExitCode, Err: err}
 	}()
 	return out, nil
+}
+
+// endPatience is how long whoever waits for the removal of a container that goes
+// with its end waits for what comes before: a jail may take as long to die.
+const endPatience = 3 * time.Minute
+
+// awaitRemoval waits until a container is removed. A removal that fails is
+// retried for ever, and waited for no longer than a kill.
+func (n *Node) awaitRemoval(ctx context.Context, c *Container) error {
+	var since State
+	var late <-chan time.Time
+	for {
+		rec, changed := c.news()
+		if rec.State != since {
+			since, late = rec.State, nil
+			switch {
+			case rec.State == Dead:
+				late = time.After(killBound)
+			case rec.State == Exited && rec.HostConfig != nil && rec.HostConfig.AutoRemove:
+				late = time.After(endPatience)
+			}
+		}
+		select {
+		case <-c.gone:
+			return nil
+		case <-changed:
+		case <-late:
+			return fmt.Errorf("the container's removal is retried, and not waited for any longer: %s", cmp.Or(c.record().Error, rec.State.String()))
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-n.ctx.Done():
+			return errors.New("the daemon is stopping; the container goes on")
+		}
+	}
 }
 
 // Logs calls each for every selected line of the container's output.
