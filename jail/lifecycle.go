@@ -48,6 +48,9 @@ func (m *Manager) Create(ctx context.Context, spec Spec) (int, error) {
 	if err := checkSpec(spec); err != nil {
 		return 0, err
 	}
+	if why, _ := m.shim.Away(); why != nil {
+		return 0, fmt.Errorf("container %s is not made: %w", spec.ID[:min(len(spec.ID), 12)], why)
+	}
 	release, err := m.takeTurn(ctx, spec.ID)
 	if err != nil {
 		return 0, err
