@@ -88,7 +88,8 @@ func changes(calls []call) (lines []string) {
 				continue
 			}
 		case "ifconfig":
-			if len(c.Args) < 2 || c.Args[0] == "-g" {
+			looks := len(c.Args) == 3 && c.Args[0] == "-j" // at an interface of a jail's
+			if len(c.Args) < 2 || c.Args[0] == "-g" || looks {
 				continue
 			}
 		case "route":
