@@ -44,6 +44,9 @@ func (n *Node) adoptAll(ctx context.Context) error {
 	}
 	for _, c := range n.all() {
 		n.adopt(ctx, c)
+		if rec := c.record(); rec.Discarded && rec.State != Removing && rec.State != Dead {
+			n.wg.Go(func() { n.finishDiscard(c) })
+		}
 	}
 	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	cerrdefs "github.com/containerd/errdefs"
 	dockerevents "github.com/docker/docker/api/types/events"
 	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
@@ -228,19 +227,25 @@ func (c *controller) Terminate(ctx context.Context) error {
 	return c.node.halt(ctx, ctr, true)
 }
 
-// Remove deletes the task's container and all that is left of it.
+// Remove takes the container away. The agent forgets the task as it asks, asks
+// once, and ends its question when the node joins or leaves a cluster: what was
+// begun goes on without it.
 func (c *controller) Remove(ctx context.Context) error {
 	ctr, ok := c.node.byID(c.id)
 	if !ok {
 		return nil
 	}
-	if err := c.node.halt(ctx, ctr, false); err != nil {
-		return err
+	if err := c.node.update(ctr, func(r *Record) { r.Discarded = true }); err != nil {
+		c.log().Warn("removal not recorded", "err", err)
 	}
-	if err := c.node.remove(ctx, ctr); err != nil && !cerrdefs.IsNotFound(err) {
+	done := make(chan error, 1)
+	c.node.wg.Go(func() { done <- c.node.discard(ctr) })
+	select {
+	case err := <-done:
 		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return nil
 }
 
 // Close lets go of the handle; the task is left as it is.

@@ -69,6 +69,7 @@ type Record struct {
 	Unready   bool   // an operator took it out of traffic
 	InRollout bool   // a rollout made it and has not seen it run for long enough
 	Stopping  bool   // somebody asked for its stop, or its turn to be replaced came
+	Discarded bool   // its task is no longer this node's: removed as soon as it has ended
 
 	// Of a stop under way, so that a later daemon finishes it.
 	StopSignal int           // 0 is the container's own

@@ -4,6 +4,7 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -245,6 +246,45 @@ func TestStopOutlivesItsClient(t *testing.T) {
 			t.Errorf("Wait: %v", err)
 		}
 	})
+}
+
+// The agent asks once for the removal of a task that is no longer this node's:
+// neither the end of its question, as when the node joins another cluster, nor
+// that of the daemon leaves the container behind.
+func TestRemovalOutlivesItsAgent(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		restarted bool
+		at        time.Duration // when the agent, or the daemon, ends
+	}{
+		{"agent, in the drain", false, time.Second}, {"agent, in the grace", false, 4 * time.Second},
+		{"daemon, in the drain", true, time.Second}, {"daemon, in the grace", true, 4 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				defer func() { b.close() }()
+				b.rt.ignoreTerm = true
+				_, ctl := running(t, b, nil, drainOf("3s"))
+				ctx, cancel := context.WithTimeout(t.Context(), c.at)
+				defer cancel()
+				if err := ctl.Remove(ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("removed before its grace was over: %v", err)
+				}
+				if c.restarted {
+					b.close()
+					b.open()
+				}
+				time.Sleep(10 * time.Second)
+				if left := b.node.List(); len(left) != 0 {
+					t.Errorf("left behind, %v", left[0].State)
+				}
+				if b.j.at("kill 9") < 0 {
+					t.Errorf("not ended: %q", b.j.all())
+				}
+			})
+		})
+	}
 }
 
 // A packet filter that stays broken does not keep a task that has ended from

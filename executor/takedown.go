@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	dockerevents "github.com/docker/docker/api/types/events"
 )
 
@@ -34,7 +35,7 @@ func (n *Node) takeDown(c *Container, id string) {
 		})
 	})
 	rec := c.record()
-	if rec.State == Exited && rec.runtimeID() == id && rec.HostConfig != nil && rec.HostConfig.AutoRemove {
+	if rec.State == Exited && rec.runtimeID() == id && (rec.Discarded || rec.HostConfig != nil && rec.HostConfig.AutoRemove) {
 		if err := n.remove(n.ctx, c); err != nil {
 			log.Warn("automatic removal failed; it is retried", "err", err)
 		}
@@ -125,6 +126,26 @@ func (n *Node) awaitVanished(log *slog.Logger, id string) {
 		if !n.sleep(poll) {
 			return
 		}
+	}
+}
+
+// discard stops and removes the container of a task that is no longer this
+// node's. What is cut short the next daemon goes on with.
+func (n *Node) discard(c *Container) error {
+	err := n.halt(n.ctx, c, false)
+	if err == nil {
+		err = n.remove(n.ctx, c)
+	}
+	if err == nil || cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// finishDiscard goes on with what an earlier daemon began.
+func (n *Node) finishDiscard(c *Container) {
+	if err := n.discard(c); err != nil && n.ctx.Err() == nil {
+		n.logger(c.record()).Error("container of a task that is gone could not be removed", "err", err)
 	}
 }
 
