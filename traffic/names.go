@@ -21,7 +21,7 @@ const shortID = 12
 // Lookup implements dns.Names. Names and who answers to them:
 //
 //	SERVICE, an alias         the members that serve, or what it fails open to
-//	tasks.SERVICE             the same; with NotReadyNames the starting ones too
+//	tasks.SERVICE or .ALIAS   the same; with NotReadyNames the starting ones too
 //	CONTAINER, SERVICE.SLOT,
 //	the ID's first 12         that container while its process runs
 //
@@ -95,6 +95,7 @@ const (
 	byService
 	byTasks
 	byAlias
+	byTasksAlias
 	byContainer
 )
 
@@ -113,6 +114,12 @@ func (r *record) answersTo(e Endpoint, name string) match {
 			return byAlias
 		}
 	}
+	if rest, ok := strings.CutPrefix(name, tasksPrefix); ok && r.ServiceName != "" {
+		// In a stack a service's own name is an alias of SERVICE, "STACK_NAME".
+		if slices.ContainsFunc(e.Aliases, func(a string) bool { return strings.EqualFold(a, rest) }) {
+			return byTasksAlias
+		}
+	}
 	switch {
 	case strings.EqualFold(r.Name, name),
 		len(r.ContainerID) >= shortID && r.ContainerID[:shortID] == name,
@@ -128,7 +135,7 @@ func (r *record) listed(kind match, open func() map[string]bool) bool {
 	if kind == byContainer {
 		return r.Process
 	}
-	return r.serves() || r.fallback() && open()[r.group()] || kind == byTasks && r.NotReadyNames && r.starting()
+	return r.serves() || r.fallback() && open()[r.group()] || (kind == byTasks || kind == byTasksAlias) && r.NotReadyNames && r.starting()
 }
 
 // failsOpen are the services that fail open now; the caller holds the lock.

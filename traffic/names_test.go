@@ -25,6 +25,9 @@ func table(t *testing.T, members ...Member) *Table {
 }
 
 func notReady(m *Member) { m.NotReadyNames = true }
+func alias(names ...string) func(*Member) {
+	return func(m *Member) { m.Endpoints[0].Aliases = names }
+}
 func inNetwork(id string) func(*Member) {
 	return func(m *Member) { m.Endpoints[0].NetworkID = id }
 }
@@ -32,11 +35,11 @@ func inNetwork(id string) func(*Member) {
 // TestNames: cases/gate-dns.md, gate-dns-2, gate-dns-3 and the table in names.go.
 func TestNames(t *testing.T) {
 	tab := table(t,
-		task(2, serving, func(m *Member) { m.Endpoints[0].Aliases = []string{"www", "db.1"} }),
+		task(2, serving, alias("www", "db.1")),
 		task(3),
 		task(4, unhealthy),
-		task(5, service("db"), notReady),
-		task(6, service("db"), notReady, serving),
+		task(5, service("db"), notReady, alias("postgres")),
+		task(6, service("db"), notReady, serving, alias("postgres", "tasks.own")),
 		task(7, service("db"), notReady, ended),
 		task(8, service("db"), notReady, unhealthy),
 		task(9, service("Mixed"), serving, inNetwork("back")),
@@ -72,6 +75,10 @@ func TestNames(t *testing.T) {
 		{host, "loose", "10.88.0.10 10.88.0.110"},
 		{host, "db", "10.88.0.6"},
 		{host, "tasks.db", "10.88.0.5 10.88.0.6"},
+		{host, "postgres", "10.88.0.6"},
+		{host, "tasks.Postgres", "10.88.0.5 10.88.0.6"},
+		{host, "tasks.www", "10.88.0.2"},
+		{host, "tasks.own", "10.88.0.6"},
 		{host, "db.7", ""},
 		{host, "db.1", "10.88.0.2"}, // an alias goes before a container
 		{host, "db.5.task5", "10.88.0.5"},
