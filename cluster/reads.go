@@ -13,15 +13,35 @@ import (
 // goes where the ControlServer in it sends it.
 type reads struct {
 	api.ControlServer
-	own api.ControlServer
+	own   api.ControlServer
+	leads func() bool // this manager
 }
 
 func (r *reads) GetNode(ctx context.Context, in *api.GetNodeRequest) (*api.GetNodeResponse, error) {
-	return r.own.GetNode(ctx, in)
+	out, err := r.own.GetNode(ctx, in)
+	if err == nil {
+		r.reach(out.Node)
+	}
+	return out, err
 }
 
 func (r *reads) ListNodes(ctx context.Context, in *api.ListNodesRequest) (*api.ListNodesResponse, error) {
-	return r.own.ListNodes(ctx, in)
+	out, err := r.own.ListNodes(ctx, in)
+	if err == nil {
+		for _, n := range out.Nodes {
+			r.reach(n)
+		}
+	}
+	return out, err
+}
+
+// reach says of a manager that is down that it is unreachable. The leader
+// knows by itself who answers its heartbeats; the others know no more than what
+// it wrote down of the node.
+func (r *reads) reach(n *api.Node) {
+	if n.ManagerStatus != nil && n.Status.State == api.NodeStatus_DOWN && !n.ManagerStatus.Leader && !r.leads() {
+		n.ManagerStatus.Reachability = api.RaftMemberStatus_UNREACHABLE
+	}
 }
 
 func (r *reads) GetTask(ctx context.Context, in *api.GetTaskRequest) (*api.GetTaskResponse, error) {
@@ -41,7 +61,44 @@ func (r *reads) ListServices(ctx context.Context, in *api.ListServicesRequest) (
 }
 
 func (r *reads) ListServiceStatuses(ctx context.Context, in *api.ListServiceStatusesRequest) (*api.ListServiceStatusesResponse, error) {
-	return r.own.ListServiceStatuses(ctx, in)
+	out, err := r.own.ListServiceStatuses(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	return out, r.discount(ctx, out.Statuses)
+}
+
+// discount takes tasks off the running ones whose node is down: what they last
+// were is in the store, and nobody knows whether they run.
+func (r *reads) discount(ctx context.Context, statuses []*api.ListServiceStatusesResponse_ServiceStatus) error {
+	nodes, err := r.own.ListNodes(ctx, &api.ListNodesRequest{})
+	if err != nil {
+		return err
+	}
+	down := map[string]bool{}
+	for _, n := range nodes.Nodes {
+		if n.Status.State == api.NodeStatus_DOWN {
+			down[n.ID] = true
+		}
+	}
+	if len(down) == 0 {
+		return nil
+	}
+	tasks, err := r.own.ListTasks(ctx, &api.ListTasksRequest{})
+	if err != nil {
+		return err
+	}
+	lost := map[string]uint64{}
+	for _, t := range tasks.Tasks {
+		// Of jobs only those of the last execution are counted, and they are few.
+		if down[t.NodeID] && t.Status.State == api.TaskStateRunning && t.JobIteration == nil {
+			lost[t.ServiceID]++
+		}
+	}
+	for _, s := range statuses {
+		s.RunningTasks -= min(s.RunningTasks, lost[s.ServiceID])
+	}
+	return nil
 }
 
 func (r *reads) GetNetwork(ctx context.Context, in *api.GetNetworkRequest) (*api.GetNetworkResponse, error) {

@@ -49,7 +49,7 @@ func (n *member) services() (remote, local *grpc.Server) {
 	api.RegisterHealthServer(remote, api.NewAuthenticatedWrapperHealthServer(healthy, auth))
 
 	own := func(ctx context.Context) (context.Context, error) { return ctx, nil }
-	api.RegisterControlServer(local, &reads{ControlServer: api.NewRaftProxyControlServer(ctl, m, n.asLocal, own), own: ctl})
+	api.RegisterControlServer(local, &reads{ControlServer: api.NewRaftProxyControlServer(ctl, m, n.asLocal, own), own: ctl, leads: n.raft.Leads})
 	api.RegisterLogsServer(local, api.NewRaftProxyLogsServer(n.logs, m, n.asLocal, own))
 	api.RegisterDispatcherServer(local, api.NewRaftProxyDispatcherServer(n.dispatcher, m, n.asLocal, own))
 	api.RegisterCAServer(local, api.NewRaftProxyCAServer(n.caServer, m, n.asLocal, own))
