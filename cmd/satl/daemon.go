@@ -49,6 +49,9 @@ func ask(ctx context.Context, docker command.Cli, method, path string, in, out a
 // request makes one request as ask does; what is no refusal is the caller's to
 // read and close.
 func request(ctx context.Context, docker command.Cli, method, path string, in any) (*http.Response, error) {
+	if name, ok := slashed(path); ok {
+		return nil, errdefs.ErrNotFound.WithMessage(fmt.Sprintf("nothing is called %s: no name has a / in it", name))
+	}
 	c := docker.Client()
 	host, err := client.ParseHostURL(c.DaemonHost())
 	if err != nil {
@@ -109,3 +112,14 @@ func refusal(status int, body []byte) error {
 
 // named is a path of satld's own API with a name in it.
 func named(kind, name, rest string) string { return "/" + kind + "/" + url.PathEscape(name) + rest }
+
+// slashed is a name in such a path that has a slash in it, as an image's has.
+// No service, task, node or application has, and no path for one.
+func slashed(path string) (name string, ok bool) {
+	for part := range strings.SplitSeq(path, "/") {
+		if name, err := url.PathUnescape(part); err == nil && strings.Contains(name, "/") {
+			return name, true
+		}
+	}
+	return "", false
+}

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/docker/cli/cli/command"
 	"github.com/docker/cli/cli/command/service"
 	"github.com/docker/docker/api/types/swarm"
@@ -56,7 +57,7 @@ func newExplain(docker command.Cli) *cobra.Command {
 	}
 	cmd.Parent().RemoveCommand(cmd)
 	takeLabelFlags(cmd, docker)
-	cmd.Use = "explain SERVICE | explain OPTIONS IMAGE [COMMAND] [ARG...]"
+	cmd.Use = "explain SERVICE | OPTIONS IMAGE [COMMAND] [ARG...]"
 	cmd.Short = "Compute how fast a probe finds a task dead, and what other settings would make of it"
 	cmd.Long = cmd.Short + ".\n" +
 		"Of a service that is there, or with the options of satl service create of one that is not, and is not created."
@@ -71,7 +72,11 @@ func newExplain(docker command.Cli) *cobra.Command {
 		var e wire.Explanation
 		if existing, ok := serviceNamed(cmd, args); ok {
 			var s wire.Service
-			if err := ask(cmd.Context(), docker, http.MethodGet, named("services", existing, ""), nil, &s); err != nil {
+			err := ask(cmd.Context(), docker, http.MethodGet, named("services", existing, ""), nil, &s)
+			if errdefs.IsNotFound(err) {
+				return fmt.Errorf("%w\nof a service that is not there yet, give the options of its probe as for satl service create, and its image", err)
+			}
+			if err != nil {
 				return err
 			}
 			e = s.Explain
@@ -131,7 +136,7 @@ func printExplanation(out, errs io.Writer, e wire.Explanation) error {
 	}
 	if p.Action != "none" {
 		line("Traffic at the earliest", "%v after the start", b.FirstPass)
-		line("A start that never passes", "is given up after %s", atMost(b.StartFailed))
+		line("A start that never passes", "%s", givenUp(b.StartFailed))
 		line("Failure needed", "%v without a break", b.Sustained)
 	}
 	line("Worst case out of the pool", "%s", b.OutOfPoolText)
@@ -157,10 +162,10 @@ func printExplanation(out, errs io.Writer, e wire.Explanation) error {
 	return nil
 }
 
-// atMost is a bound in words; 0 is none.
-func atMost(d time.Duration) string {
+// givenUp is in words when a start is, at the latest; 0 is never.
+func givenUp(d time.Duration) string {
 	if d == 0 {
-		return "no time: it is waited for"
+		return "is waited for, however long it takes"
 	}
-	return d.String() + " at most"
+	return fmt.Sprintf("is given up after %v at most", d)
 }

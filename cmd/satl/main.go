@@ -34,8 +34,8 @@ func main() {
 	nameVersion()
 	ctx := untilSignal(context.Background())
 	err := run(ctx, os.Args[1:])
-	if err != nil && !errdefs.IsCanceled(err) && err.Error() != "" {
-		fmt.Fprintln(os.Stderr, inOurWords(err.Error()))
+	if text := said(err); text != "" {
+		fmt.Fprintln(os.Stderr, text)
 	}
 	os.Exit(exitCode(err))
 }
@@ -69,6 +69,16 @@ func run(ctx context.Context, args []string) error {
 	}
 	cmd.SetArgs(args)
 	return cmd.ExecuteContext(ctx)
+}
+
+// said is what is printed of an error; nothing of one that is the end by a
+// signal, which the user sent, whatever was under way.
+func said(err error) string {
+	var ended signalled
+	if err == nil || errdefs.IsCanceled(err) || errors.As(err, &ended) {
+		return ""
+	}
+	return inOurWords(err.Error())
 }
 
 // exitCode is the status that docker would exit with: 125 for a usage error,

@@ -372,6 +372,9 @@ func TestExitCode(t *testing.T) {
 		if got := exitCode(c.err); got != c.want {
 			t.Errorf("%v: %d, want %d", c.err, got, c.want)
 		}
+		if text := said(c.err); c.want > 128 && text != "" {
+			t.Errorf("%v: the user is told %q of a signal of its own", c.err, text)
+		}
 	}
 }
 

@@ -150,6 +150,7 @@ func TestReadyVerbs(t *testing.T) {
 	expect(t, d, 0, []string{"web.1\nvm\n"}, nil, "unready", "web.1", "vm")
 	expect(t, d, 0, []string{"web.1\n"}, nil, "ready", "--node", "web.1")
 	expect(t, d, 1, []string{"web.1\n"}, []string{"there is no task and no node nope"}, "ready", "nope", "web.1")
+	expect(t, d, 1, nil, []string{"there is no task and no node a/b"}, "ready", "a/b")
 	expect(t, d, 1, nil, []string{"it is refused"}, "ready", "bad")
 	expect(t, d, 1, nil, []string{"requires at least 1 argument"}, "ready")
 	asked, _ := d.requests()
@@ -205,9 +206,12 @@ func explanation() wire.Explanation {
 // TestExplainVerb: of a service that is there, or of the flags of create, with
 // which nothing is created.
 func TestExplainVerb(t *testing.T) {
+	patient := explanation()
+	patient.Bounds.StartFailed, patient.Warnings = 0, nil
 	d, body := answering(t, map[string]any{
 		"POST /satl/v1/health/explain": explanation(), "GET /satl/v1/services/web": wire.Service{Name: "web", Explain: explanation()},
-		"GET /satl/v1/services/bare": wire.Service{Name: "bare"},
+		"GET /satl/v1/services/bare":    wire.Service{Name: "bare"},
+		"GET /satl/v1/services/patient": wire.Service{Name: "patient", Explain: patient},
 	})
 	says := []string{
 		"exit code 0 of: x\n", "every 5s, timeout 3s", "after 2 failures in a row: out of traffic and replaced", "5s after the start",
@@ -218,7 +222,9 @@ func TestExplainVerb(t *testing.T) {
 		t.Errorf("a service that is there was sent: %s", got)
 	}
 	expect(t, d, 0, []string{"No probe"}, nil, "health", "explain", "bare")
-	expect(t, d, 1, nil, []string{"no such thing"}, "health", "explain", "nope")
+	expect(t, d, 1, nil, []string{"no such thing\nof a service that is not there yet"}, "health", "explain", "nope")
+	expect(t, d, 1, nil, []string{"nothing is called registry.example.com/app:1: no name has a / in it\nof a service that is not there yet"}, "health", "explain", "registry.example.com/app:1")
+	expect(t, d, 0, []string{"is waited for, however long it takes\n"}, nil, "health", "explain", "patient")
 	expect(t, d, 0, says, []string{"mind the gap"}, "health", "explain", "--name", "web", "-p", "8080:80", "--health-cmd", "x", "--health-interval", "5s", "--drain", "5s", "app:1", "serve", "--fast")
 	var spec swarm.ServiceSpec
 	if err := json.Unmarshal([]byte(body("POST /satl/v1/health/explain")), &spec); err != nil {
