@@ -111,19 +111,37 @@ func (n *Node) fresh() error {
 	if m.raft == nil || len(m.raft.Members()) > 1 || len(m.remember.managers()) > 0 {
 		return ErrMember
 	}
-	var made int
+	var made []string
 	m.store.View(func(tx store.ReadTx) {
 		nodes, _ := store.FindNodes(tx, store.All)
 		services, _ := store.FindServices(tx, store.All)
 		secrets, _ := store.FindSecrets(tx, store.All)
 		configs, _ := store.FindConfigs(tx, store.All)
-		made = max(0, len(nodes)-1) + len(services) + len(secrets) + len(configs)
+		for _, kind := range []struct {
+			count int
+			name  string
+		}{{len(nodes) - 1, "other node"}, {len(services), "service"}, {len(secrets), "secret"}, {len(configs), "config"}} {
+			if kind.count > 0 {
+				made = append(made, fmt.Sprintf("%d %s(s)", kind.count, kind.name))
+			}
+		}
 	})
-	if made > 0 {
-		return ErrMember
+	if len(made) > 0 {
+		return inUse(made)
 	}
 	return nil
 }
+
+// inUse is ErrMember of a node that joined nobody: its own cluster has what
+// would be lost with it.
+type inUse []string
+
+func (held inUse) Error() string {
+	return fmt.Sprintf("This node is already part of a swarm, its own, which has %s. Remove what is there, or use \"docker swarm leave --force\" to drop all of it.",
+		strings.Join(held, ", "))
+}
+
+func (inUse) Unwrap() error { return ErrMember }
 
 // obtain gets this node's certificate in the other cluster, into a directory
 // of its own.
@@ -170,6 +188,13 @@ type reachQuestion struct{ Addr string }
 func joinError(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return errdefs.ErrUnavailable.WithMessage(fmt.Sprintf("%s: no answer in time: %v", what, err))
+	}
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		// Workers answer on the same port, and know of no certificates.
+		return errdefs.ErrFailedPrecondition.WithMessage(what + ": the node at that address is a worker: give the address of a manager")
+	case strings.Contains(err.Error(), "remote CA does not match fingerprint"):
+		return errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf("%s: the token is of another cluster, or older than the last rotation of its authority: %v", what, err))
 	}
 	if s, ok := status.FromError(errors.Unwrap(err)); ok && s.Code() != codes.Unknown && s.Code() != codes.OK {
 		return status.Errorf(s.Code(), "%s: %s", what, s.Message())

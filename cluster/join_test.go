@@ -119,6 +119,11 @@ func TestJoin(t *testing.T) {
 	if err := b.Join(t.Context(), Joining{Managers: []string{a.AdvertiseAddr()}, Token: "x"}); !errors.Is(err, ErrMember) {
 		t.Errorf("joined twice: %v", err)
 	}
+	d := startNode(t, stateDir(t), newFake(), nil)
+	err := d.Join(t.Context(), Joining{Managers: []string{b.AdvertiseAddr()}, Token: token(t, a, api.NodeRoleWorker)})
+	if err == nil || !strings.Contains(err.Error(), "is a worker: give the address of a manager") {
+		t.Errorf("joined at a worker: %v", err)
+	}
 }
 
 // The leader's end: a new one in less than 5 s, nothing lost, tasks stay.
@@ -315,7 +320,7 @@ func TestJoinRefused(t *testing.T) {
 	}{
 		"no token":       {Joining{Managers: at}, "invalid join token"},
 		"malformed":      {Joining{Managers: at, Token: "SWMTKN-1-bad"}, "invalid join token"},
-		"other cluster":  {Joining{Managers: at, Token: token(t, b, api.NodeRoleWorker)}, "does not match fingerprint"},
+		"other cluster":  {Joining{Managers: at, Token: token(t, b, api.NodeRoleWorker)}, "the token is of another cluster"},
 		"wrong secret":   {Joining{Managers: at, Token: good[:len(good)-3] + "zzz"}, "valid join token is necessary"},
 		"no manager":     {Joining{Token: good}, "at least one remote address"},
 		"bad address":    {Joining{Managers: []string{"a b"}, Token: good}, "a b"},
@@ -336,7 +341,7 @@ func TestJoinRefused(t *testing.T) {
 		}
 	}
 	create(t, b, replicas("mine", 1))
-	if err := b.Join(t.Context(), Joining{Managers: []string{a.AdvertiseAddr()}, Token: good}); !errors.Is(err, ErrMember) {
+	if err := b.Join(t.Context(), Joining{Managers: []string{a.AdvertiseAddr()}, Token: good}); !errors.Is(err, ErrMember) || !strings.Contains(err.Error(), "has 1 service(s). Remove") {
 		t.Errorf("with services: %v", err)
 	}
 }

@@ -70,6 +70,7 @@ func newRoot(docker *command.DockerCli) (root *cobra.Command, options *cliflags.
 	addWaiting(root, docker)
 	addLabelFlags(root, docker)
 	addBounds(root, docker)
+	addHints(root, docker)
 	visit(root, func(c *cobra.Command) {
 		c.DisableFlagsInUseLine = true
 		rename(c)

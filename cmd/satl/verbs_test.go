@@ -176,6 +176,19 @@ func TestVersionsVerb(t *testing.T) {
 	expect(t, d, 1, nil, []string{"no such thing"}, "service", "versions", "nope")
 }
 
+// TestHints: the commands that satl names are its own, for docker's would go to
+// another daemon. A token alone is as it is.
+func TestHints(t *testing.T) {
+	d, _ := answering(t, map[string]any{
+		"GET /swarm": swarm.Swarm{JoinTokens: swarm.JoinTokens{Worker: "SWMTKN-1-x", Manager: "SWMTKN-1-y"}}, "POST /swarm/init": "n1",
+		"GET /info":     map[string]any{"Swarm": swarm.Info{NodeID: "n1"}},
+		"GET /nodes/n1": swarm.Node{ID: "n1", ManagerStatus: &swarm.ManagerStatus{Addr: "192.0.2.1:2377"}},
+	})
+	expect(t, d, 0, []string{"\n    satl swarm join --token SWMTKN-1-x 192.0.2.1:2377\n\n"}, nil, "swarm", "join-token", "worker")
+	expect(t, d, 0, []string{"SWMTKN-1-y\n"}, nil, "swarm", "join-token", "-q", "manager")
+	expect(t, d, 0, []string{"\n    satl swarm join --token SWMTKN-1-x 192.0.2.1:2377\n\n", "run 'satl swarm join-token manager' and"}, nil, "swarm", "init")
+}
+
 func TestAppsVerb(t *testing.T) {
 	up := wire.App{Name: "shop", Healthy: true, Gated: true, Rule: "every probed container is healthy", Checked: time.Now().Add(-2*time.Hour - 10*time.Minute)}
 	down := wire.App{Name: "blog", Gated: true, Rule: "no containers"}

@@ -3,9 +3,11 @@
 package main
 
 import (
+	"io"
 	"regexp"
 	"strings"
 
+	"github.com/docker/cli/cli/command"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -44,6 +46,36 @@ func rename(c *cobra.Command) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		f.Usage = commandLine.ReplaceAllString(helpWords.Replace(f.Usage), "${1}satl $2")
 	})
+}
+
+// hinting are the commands whose output names others to run.
+var hinting = []string{"swarm init", "swarm join-token"}
+
+// addHints has them name satl's: docker's would go to another daemon.
+func addHints(root *cobra.Command, docker *command.DockerCli) {
+	for _, path := range hinting {
+		c, _, err := root.Find(strings.Fields(path))
+		if err != nil || c.RunE == nil {
+			continue
+		}
+		inner := c.RunE
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			if err := docker.Apply(command.WithOutputStream(hints{docker.Out()})); err != nil {
+				return err
+			}
+			return inner(cmd, args)
+		}
+	}
+}
+
+// hints is an output in which command lines are satl's.
+type hints struct{ io.Writer }
+
+func (h hints) Write(p []byte) (int, error) {
+	if _, err := h.Writer.Write(commandLine.ReplaceAll(p, []byte("${1}satl $2"))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // inOurWords makes an error of docker's commands speak of satl and satld.
