@@ -122,7 +122,7 @@ func admitJail(labels map[string]string, system string) error {
 // services and on its containers.
 func admitAppLabel(name, value string) error {
 	if wrong := apps.CheckLabel(name, value); wrong != "" {
-		return errInvalid("label %s %s, not %q", name, wrong, value)
+		return errInvalid("label %s %s", name, wrong)
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func TestAdmitRefuses(t *testing.T) {
 		{inContainer(`"Labels":{"satl.health.replace-parallelism":"1"}`), 400, "is a service label"},
 		{inService(`"Labels":{"satl.dns.not-ready":"yes"}`), 400, "must be true or false"},
 		{inService(`"Labels":{"satl.dns.nonsense":"1"}`), 400, "unknown label"},
-		{inService(`"Labels":{"satl.app.health":"yes"}`), 400, "label satl.app.health must be true or false"},
+		{inService(`"Labels":{"satl.app.health":"yes"}`), 400, `label satl.app.health must be true or false, not "yes"`},
 		{inService(`"Labels":{"satl.app.nonsense":"1"}`), 400, "label satl.app.nonsense is unknown"},
 		{inContainer(`"Labels":{"satl.app.health.file":"health"}`), 400, "label satl.app.health.file must start with /"},
 	} {

@@ -2,7 +2,10 @@
 
 package apps
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // The labels of an application. They stand on its containers (in a compose
 // file: `labels:` of a service) or on its services (`deploy: labels:`).
@@ -28,9 +31,9 @@ func CheckLabel(name, value string) (problem string) {
 	case !strings.HasPrefix(name, LabelPrefix):
 		return ""
 	case name == LabelHealth && value != "true" && value != "false":
-		return "must be true or false"
+		return fmt.Sprintf("must be true or false, not %q", value)
 	case name == LabelFile && (!strings.HasPrefix(value, "/") || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' })):
-		return "must start with / and cannot contain spaces, or what is not printable ASCII"
+		return fmt.Sprintf("must start with / and cannot contain spaces, or what is not printable ASCII, not %q", value)
 	case name != LabelHealth && name != LabelFile:
 		return "is unknown"
 	}

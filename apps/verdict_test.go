@@ -176,10 +176,10 @@ func TestCheckLabel(t *testing.T) {
 	for _, c := range []struct{ name, value, problem string }{
 		{"satl.app.health", "true", ""},
 		{"satl.app.health", "false", ""},
-		{"satl.app.health", "yes", "must be true or false"},
+		{"satl.app.health", "yes", `must be true or false, not "yes"`},
 		{"satl.app.health.file", "/run/health", ""},
-		{"satl.app.health.file", "run/health", "must start with / and cannot contain spaces, or what is not printable ASCII"},
-		{"satl.app.health.file", "/a b", "must start with / and cannot contain spaces, or what is not printable ASCII"},
+		{"satl.app.health.file", "run/health", `must start with / and cannot contain spaces, or what is not printable ASCII, not "run/health"`},
+		{"satl.app.health.file", "/a b", `must start with / and cannot contain spaces, or what is not printable ASCII, not "/a b"`},
 		{"satl.app.wealth", "true", "is unknown"},
 		{"satl.health.http", "x", ""},
 		{"com.example", "x", ""},

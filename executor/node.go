@@ -168,9 +168,13 @@ func (n *Node) advance(c *Container, to State, change func(*Record)) error {
 	return n.save(c)
 }
 
-// logger is the log of one container: a task's lines carry its ID.
+// logger is the log of one container: a task's lines carry its ID, and that
+// alone where it never had a container.
 func (n *Node) logger(r Record) *slog.Logger {
-	l := n.log.With("container", short(r.ID), "name", r.Name)
+	l := n.log
+	if r.ID != "" {
+		l = l.With("container", short(r.ID), "name", r.Name)
+	}
 	if r.TaskID != "" {
 		l = l.With("task_id", r.TaskID)
 	}
