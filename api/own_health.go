@@ -177,12 +177,15 @@ func overlay(h *wire.Health, known []wire.TaskHealth, observed func(taskID strin
 			t.Serving, t.Why = false, "its "+string(verdict)
 		case ok && live(t.State):
 			t.Serving, t.FailOpen, t.Why = k.Serving, k.FailOpen, k.Why
+			h.FailingOpen = h.FailingOpen || k.FailOpen
+			if k.Verdict == verdictNone && t.Verdict == healthcheck.Starting.String() {
+				break // its probe begins with its process
+			}
 			t.Verdict, t.FailingStreak, t.Dips, t.NextProbe, t.Log = k.Verdict, k.FailingStreak, k.Dips, k.NextProbe, k.Log
 			t.UnrouteAfter, t.ReplaceAfter = k.UnrouteAfter, k.ReplaceAfter
 			if !k.Since.IsZero() {
 				t.Since = k.Since
 			}
-			h.FailingOpen = h.FailingOpen || k.FailOpen
 		}
 		if t.Serving {
 			h.Serving++

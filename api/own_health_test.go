@@ -93,6 +93,17 @@ func TestServiceHealth(t *testing.T) {
 		t.Errorf("asked %q", asked)
 	}
 
+	// Of one that is made and not started its node knows no verdict yet.
+	peer = func() ([]wire.TaskHealth, error) {
+		return []wire.TaskHealth{{ID: id(3), Why: "created", Verdict: "none"}}, nil
+	}
+	for state, want := range map[api.TaskState]string{api.TaskStateReady: "starting", api.TaskStateRunning: "none"} {
+		change(3, func(task *api.Task) { task.Status.State = state })
+		if got := get().Tasks[2]; got.Verdict != want || got.Why != "created" {
+			t.Errorf("%s: %+v", state, got)
+		}
+	}
+
 	// What this node makes of another for reasons of its own comes first.
 	peer = func() ([]wire.TaskHealth, error) {
 		return []wire.TaskHealth{{ID: id(3), Why: "withdrawn: unhealthy", Verdict: "unhealthy"}}, nil

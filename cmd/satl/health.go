@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -121,7 +122,7 @@ func printHealth(out io.Writer, h wire.Health, whole bool, now time.Time) error 
 		if !t.Serving {
 			serving = "no: " + clip(t.Why, 60, whole)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%s\n", id, t.Name, orUnknown(t.Node), t.State, brief(now.Sub(t.Since)),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%s\n", id, t.Name, cmp.Or(t.Node, "-"), t.State, brief(now.Sub(t.Since)),
 			t.Verdict, streak(t), clip(lastProbe(t, now), 40, whole), nextProbe(t, now), serving)
 	}
 	if err := w.Flush(); err != nil {
@@ -165,7 +166,7 @@ func nextProbe(t wire.TaskHealth, now time.Time) string {
 	switch {
 	case t.NextProbe != nil:
 		return brief(t.NextProbe.Sub(now))
-	case t.Verdict == "none", strings.HasPrefix(t.Verdict, "unknown"), len(t.Log) == 0:
+	case t.Verdict == "none", strings.HasPrefix(t.Verdict, "unknown"), len(t.Log) == 0, strings.HasPrefix(t.Why, "stopping"):
 		return "-"
 	}
 	return "running"

@@ -79,6 +79,8 @@ func table() wire.Health {
 				Why: "withdrawn: unhealthy: 5/5 probes failed", UnrouteAfter: 5, ReplaceAfter: 30, Flapping: "its health changed 6 times in 10m",
 				Log: []wire.Result{{End: now.Add(-1500 * time.Millisecond), ExitCode: 1, Output: "503 Service\x1b[31m Unavailable\n"}}},
 			{ID: "task3aaaaaaaaaaaaaaaaaaaaa", Name: "web.3", Node: "", State: "running", Verdict: "unknown", Why: "its node has not told", Since: now},
+			{ID: "task4aaaaaaaaaaaaaaaaaaaaa", Name: "web.4", Node: "vm", State: "running", Verdict: "unhealthy", FailingStreak: 2, UnrouteAfter: 2, Why: "stopping: unhealthy", Since: now,
+				Log: []wire.Result{{End: now.Add(-1500 * time.Millisecond), ExitCode: 1}}},
 		},
 	}
 }
@@ -95,9 +97,9 @@ func TestHealthVerb(t *testing.T) {
 	})
 	expect(t, d, 1, []string{
 		"web: 1 of 3 tasks serving\n", "restarts: 1 of 3 attempts used in slot 2\n",
-		"TASK           NAME    NODE      STATE", "task1aaaaaaa   web.1   vm        running 1m ", "healthy     0/2", "passed 1.", "3.", "yes",
+		"TASK           NAME    NODE   STATE", "task1aaaaaaa   web.1   vm     running 1m ", "healthy     0/2", "passed 1.", "3.", "yes",
 		"unhealthy   7/5/30", "failed 1.", "503 Service[31m Unav...", "running", "no: withdrawn: unhealthy: 5/5 probes failed",
-		"unknown ", "no: its node has not told", "web.2: its health changed 6 times in 10m\n",
+		"web.3   -     ", "unknown ", "no: its node has not told", "-         no: stopping: unhealthy\n", "web.2: its health changed 6 times in 10m\n",
 	}, nil, "health", "web")
 	expect(t, d, 0, []string{"3 of 3 tasks serving"}, nil, "health", "whole")
 	expect(t, d, 0, []string{"failing open"}, nil, "health", "open")
