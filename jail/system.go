@@ -42,6 +42,12 @@ func runtimeInstall() string {
 	return "install it (on Debian: apt-get install runc) or give its path with --runtime"
 }
 
+// CheckRuntime tells whether there is a runtime, before anything is made for it.
+func CheckRuntime(path string) error {
+	_, err := findRuntime(path)
+	return err
+}
+
 // findRuntime resolves the path of the runtime's program.
 func findRuntime(path string) (string, error) {
 	if path == "" {

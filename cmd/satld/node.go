@@ -52,6 +52,10 @@ func (n *node) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	// What fails on a machine that is not set up fails before the first interface.
+	if err = jail.CheckRuntime(cfg.Runtime); err != nil {
+		return err
+	}
 	if n.networks, err = network.Open(ctx, network.Config{StateDir: cfg.StateDir, Name: cfg.NetworkName, Pool: pool, Logger: log}); err != nil {
 		return err
 	}
