@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,6 +72,9 @@ func (d dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (d dashboard) services(now time.Time) []dashboardService {
 	verdict, health := map[string]string{}, map[string]string{}
 	verdictOf := func(t *api.Task) string {
+		if t.Status.State > api.TaskStateRunning {
+			return "" // what it was last is no news
+		}
 		if v, here := verdict[t.ID]; here || t.Status.State != api.TaskStateRunning {
 			return v
 		}
@@ -106,23 +110,41 @@ func (d dashboard) services(now time.Time) []dashboardService {
 	if err != nil { // of unknown selectors only, and All is known
 		return nil
 	}
+	slices.SortFunc(tasks, func(a, b *api.Task) int {
+		return cmp.Or(cmp.Compare(a.Slot, b.Slot), strings.Compare(a.NodeID, b.NodeID),
+			b.Meta.CreatedAt.Compare(a.Meta.CreatedAt), strings.Compare(a.ID, b.ID))
+	})
 	var out []dashboardService
 	for _, s := range services {
 		row := dashboardService{Name: s.Spec.Annotations.Name}
 		for _, t := range tasks {
-			if t.ServiceID != s.ID {
+			if t.ServiceID != s.ID || t.DesiredState == api.TaskStateRemove {
 				continue
 			}
-			row.Tasks = append(row.Tasks, dashboardTask{
-				Name: t.ID, Node: hosts[t.NodeID], State: strings.ToLower(t.Status.State.String()),
-				Since: since(t, now), Verdict: verdictOf(t), Health: cmp.Or(health[t.ID], verdictOf(t)), Err: t.Status.Err,
-			})
+			verdict := verdictOf(t)
+			shown := dashboardTask{
+				Name: nameOf(s, t), Node: hosts[t.NodeID], State: strings.ToLower(t.Status.State.String()),
+				Since: since(t, now), Verdict: verdict, Err: t.Status.Err,
+			}
+			if verdict != "" {
+				shown.Health = cmp.Or(health[t.ID], verdict)
+			}
+			row.Tasks = append(row.Tasks, shown)
 		}
-		slices.SortFunc(row.Tasks, func(a, b dashboardTask) int { return strings.Compare(a.Name, b.Name) })
 		out = append(out, row)
 	}
 	slices.SortFunc(out, func(a, b dashboardService) int { return strings.Compare(a.Name, b.Name) })
 	return out
+}
+
+// nameOf is a task's name as its container has it, and no longer than the ID's
+// first 12 characters make it.
+func nameOf(s *api.Service, t *api.Task) string {
+	place := t.NodeID
+	if t.Slot != 0 {
+		place = strconv.FormatUint(t.Slot, 10)
+	}
+	return s.Spec.Annotations.Name + "." + place + "." + t.ID[:min(len(t.ID), 12)]
 }
 
 func since(t *api.Task, now time.Time) string {
