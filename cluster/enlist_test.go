@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -65,6 +66,57 @@ func TestDemotedWhileAway(t *testing.T) {
 	back := run(t, away.cfg)
 	eventually(t, 30*time.Second, "a worker that is up", func() string {
 		if node := nodeOf(l, back.NodeID()); back.Manager() || node.Status.State != api.NodeStatus_READY {
+			return node.Status.String()
+		}
+		return ""
+	})
+}
+
+// A manager that ends when it has just been taken out of the consensus, and has
+// that in its log, starts again as what it is to be by now.
+func TestEndsAsItIsTakenOut(t *testing.T) {
+	t.Parallel()
+	nodes := trio(t)
+	l := leader(t, nodes...)
+	var out *running
+	for _, n := range nodes {
+		if n != l {
+			out = n
+		}
+	}
+	end := func() {
+		t.Helper()
+		knows := func(n *running) bool {
+			return slices.ContainsFunc(n.m().raft.Members(), func(m raft.Member) bool { return m.ID == out.NodeID() })
+		}
+		if err := l.m().raft.RemoveMember(t.Context(), out.NodeID()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 10*time.Second, "it knows", func() string {
+			if knows(out) && !knows(l) {
+				return "it is in its own list"
+			}
+			return ""
+		})
+		if err := out.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end()
+	out = run(t, out.cfg)
+	eventually(t, 30*time.Second, "a manager again", func() string {
+		if members := l.m().raft.Members(); len(members) != 3 || !out.Manager() {
+			return fmt.Sprint(members)
+		}
+		return ""
+	})
+	end()
+	if err := setRole(t, l, out.NodeID(), api.NodeRoleWorker); err != nil {
+		t.Fatal(err)
+	}
+	out = run(t, out.cfg)
+	eventually(t, 30*time.Second, "a worker", func() string {
+		if node := nodeOf(l, out.NodeID()); out.Manager() || node.Status.State != api.NodeStatus_READY {
 			return node.Status.String()
 		}
 		return ""

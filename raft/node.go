@@ -56,7 +56,8 @@ type Config struct {
 	// nobody, which is all that a cluster of one needs.
 	Stream hraft.StreamLayer
 	// Bootstrap makes a new cluster of this node alone if Dir is empty. If it
-	// is not, there is nothing to do, and that is no error.
+	// is not, there is nothing to do, and that is no error; but it has to be
+	// a cluster that this node is in.
 	Bootstrap bool
 	// ForceNewCluster makes this node the only member of a cluster with the
 	// stored content. A damaged log is moved aside and the content is that of

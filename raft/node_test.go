@@ -51,7 +51,7 @@ func TestRestart(t *testing.T) {
 		}
 		m.stop()
 	}
-	if _, err := open(t, Config{Dir: dir, ID: "another"}); !errors.Is(err, ErrNotMember) || !strings.Contains(err.Error(), dir) {
+	if _, err := open(t, Config{Dir: dir, ID: "another", Bootstrap: true}); !errors.Is(err, ErrNotMember) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("another server on the same state: %v", err)
 	}
 	m := solo(t, Config{Dir: dir, ID: "another", ForceNewCluster: true})

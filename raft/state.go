@@ -167,8 +167,13 @@ func (n *Node) forceNewCluster() error {
 	return nil
 }
 
-// checkMembership refuses a state that is somebody else's.
+// checkMembership refuses a state that is somebody else's. A node that joined
+// others may have ended right after they took it out of the consensus, or while
+// they did: it takes no part, and others can say what it is now.
 func (n *Node) checkMembership() error {
+	if !n.cfg.Bootstrap && !n.cfg.ForceNewCluster {
+		return nil
+	}
 	f := n.raft.GetConfiguration()
 	if err := f.Error(); err != nil {
 		return err
