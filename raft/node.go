@@ -14,12 +14,14 @@ import (
 )
 
 // How fast a cluster notices that its leader is gone: hashicorp/raft's own
-// values for several nodes in one site. A cluster of one waits for nobody: see
-// campaign.
+// values for several nodes in one site, but for the lease, which is half a
+// second there and which answers that take as long would use up. Nobody else can
+// lead before the heartbeat's time is over either. A cluster of one waits for
+// nobody: see campaign.
 const (
-	heartbeat = time.Second            // silence after which a follower asks for an election
-	election  = time.Second            // length of one election
-	lease     = 500 * time.Millisecond // silence of a quorum after which a leader resigns
+	heartbeat = time.Second // silence after which a follower asks for an election
+	election  = time.Second // length of one election
+	lease     = time.Second // silence of a quorum after which a leader resigns
 )
 
 // Defaults of Config.

@@ -24,12 +24,44 @@ type trio struct {
 	links []*hraft.InmemTransport
 	// cutTransfers is how many transfers of a snapshot are still to be cut.
 	cutTransfers atomic.Int64
+	lag          atomic.Int64 // of every message on its way, as a time.Duration
 }
 
-// cutting is a link that cuts transfers of snapshots half-way.
+// cutting is a link that cuts transfers of snapshots half-way, and lags.
 type cutting struct {
 	*hraft.InmemTransport
-	left *atomic.Int64
+	left, lag *atomic.Int64
+}
+
+// lagging sends a question and has the answer, late both times.
+func (c cutting) lagging(send func() error) error {
+	lag := time.Duration(c.lag.Load())
+	time.Sleep(lag)
+	defer time.Sleep(lag)
+	return send()
+}
+
+// AppendEntriesPipeline implements hraft.Transport.
+func (c cutting) AppendEntriesPipeline(id hraft.ServerID, to hraft.ServerAddress) (hraft.AppendPipeline, error) {
+	if c.lag.Load() > 0 {
+		return nil, hraft.ErrPipelineReplicationNotSupported
+	}
+	return c.InmemTransport.AppendEntriesPipeline(id, to)
+}
+
+// AppendEntries implements hraft.Transport.
+func (c cutting) AppendEntries(id hraft.ServerID, to hraft.ServerAddress, args *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
+	return c.lagging(func() error { return c.InmemTransport.AppendEntries(id, to, args, resp) })
+}
+
+// RequestVote implements hraft.Transport.
+func (c cutting) RequestVote(id hraft.ServerID, to hraft.ServerAddress, args *hraft.RequestVoteRequest, resp *hraft.RequestVoteResponse) error {
+	return c.lagging(func() error { return c.InmemTransport.RequestVote(id, to, args, resp) })
+}
+
+// RequestPreVote implements hraft.WithPreVote.
+func (c cutting) RequestPreVote(id hraft.ServerID, to hraft.ServerAddress, args *hraft.RequestPreVoteRequest, resp *hraft.RequestPreVoteResponse) error {
+	return c.lagging(func() error { return c.InmemTransport.RequestPreVote(id, to, args, resp) })
 }
 
 // InstallSnapshot implements hraft.Transport.
@@ -51,7 +83,7 @@ func newTrioWith(t *testing.T, cfg Config) *trio {
 		_, link := hraft.NewInmemTransport(hraft.ServerAddress(addr))
 		link.Connect(link.LocalAddr(), link)
 		x.links = append(x.links, link)
-		cfg.Dir, cfg.ID, cfg.Addr, cfg.Bootstrap, cfg.transport = t.TempDir(), fmt.Sprint("server", i), addr, i == 0, cutting{link, &x.cutTransfers}
+		cfg.Dir, cfg.ID, cfg.Addr, cfg.Bootstrap, cfg.transport = t.TempDir(), fmt.Sprint("server", i), addr, i == 0, cutting{link, &x.cutTransfers, &x.lag}
 		m, err := open(t, cfg)
 		if err != nil {
 			t.Fatal(err)
