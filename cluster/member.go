@@ -52,13 +52,15 @@ type member struct {
 	observer  *mesh.Observer // nil on a worker
 	directory *mesh.Directory
 
-	listener      net.Listener
-	streams       *streams // raft's connections
-	pipe          *pipe
-	conn          *grpc.ClientConn
-	conns         *conns
-	calls         map[string]call
-	remote, local *grpc.Server
+	listener net.Listener
+	streams  *streams // raft's connections
+	pipe     *pipe
+	conn     *grpc.ClientConn
+	conns    *conns
+	calls    map[string]call
+	// Who shows a certificate reaches remote, who shows none strange, and this
+	// process local.
+	remote, strange, local *grpc.Server
 
 	loaded chan struct{} // closed when the store holds what it did before this member was opened
 	up     chan struct{} // closed when the leader's parts ran here for the first time
@@ -121,7 +123,7 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 			return nil, fmt.Errorf("remove the store of an earlier role: %w", err)
 		}
 		n.store = store.NewMemoryStore(nil)
-		n.remote, n.local = n.servers()
+		n.servers()
 		n.pipe = newPipe()
 		n.conn, err = n.dialLocal()
 		return n, err
@@ -148,7 +150,7 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 	n.dispatcher = dispatcher.New()
 	n.caServer = ca.NewServer(n.store, n.id.sec)
 	n.logs = logbroker.New(n.store)
-	n.remote, n.local = n.services()
+	n.services()
 	n.pipe = newPipe()
 	if n.conn, err = n.dialLocal(); err != nil {
 		return nil, err
@@ -215,14 +217,19 @@ func (n *member) start(base context.Context, fail chan<- error, f func(context.C
 // serve serves gRPC to other nodes and to this process until ctx is done.
 func (n *member) serve(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return n.remote.Serve(n.listener) })
+	door := newDoor(n.listener, n.id.sec.ServerTLSCreds)
+	g.Go(door.run)
+	g.Go(func() error { return n.remote.Serve(door.nodes) })
+	g.Go(func() error { return n.strange.Serve(door.others) })
 	g.Go(func() error { return n.local.Serve(n.pipe) })
 	if n.members != nil {
 		g.Go(func() error { n.members.publish(ctx); return nil })
 	}
 	g.Go(func() error {
 		<-ctx.Done()
+		door.close()
 		n.local.Stop()
+		n.strange.Stop()
 		n.remote.Stop()
 		return nil
 	})

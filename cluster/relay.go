@@ -6,7 +6,11 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"time"
 )
+
+// acceptPause is the wait after a failure to accept that may pass.
+const acceptPause = 50 * time.Millisecond
 
 // relay is one listening socket for one member after the other: the port is
 // never given up in between.
@@ -39,6 +43,7 @@ func (r *relay) accept() {
 		}
 		r.mu.Unlock()
 		if err != nil {
+			time.Sleep(acceptPause) // no file descriptors, say
 			continue
 		}
 		if to == nil || !to.give(c) {
@@ -56,7 +61,7 @@ func isTemporary(err error) bool {
 func (r *relay) next() net.Listener {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := &leg{of: r, conns: make(chan net.Conn), done: make(chan struct{})}
+	l := newLeg(r.Listener.Addr())
 	if r.end != nil {
 		l.fail(r.end)
 	}
@@ -66,13 +71,18 @@ func (r *relay) next() net.Listener {
 
 func (r *relay) close() error { return r.Listener.Close() }
 
-// leg is a member's listener on the relay. Closing it leaves the socket.
+// leg is a listener behind another one, such as a member's on the relay.
+// Closing it leaves the socket.
 type leg struct {
-	of    *relay
+	addr  net.Addr
 	conns chan net.Conn
 	once  sync.Once
 	done  chan struct{}
 	err   error
+}
+
+func newLeg(addr net.Addr) *leg {
+	return &leg{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
 func (l *leg) give(c net.Conn) bool {
@@ -105,4 +115,4 @@ func (l *leg) Close() error {
 	return nil
 }
 
-func (l *leg) Addr() net.Addr { return l.of.Listener.Addr() }
+func (l *leg) Addr() net.Addr { return l.addr }

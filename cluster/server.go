@@ -24,13 +24,15 @@ import (
 // not a full list of tasks, which only goes to this process.
 const maxMessage = 16 << 20
 
-// services registers the manager's gRPC services on two servers. The remote
+// services registers the manager's gRPC services on three servers. The remote
 // one is for other nodes: every service is behind the check of the caller's
 // certificate, and a follower hands requests on to the leader in the caller's
-// name. The local one is for this process, which needs no check and whose
-// requests a follower hands on as its own.
-func (n *member) services() (remote, local *grpc.Server) {
-	remote, local = n.servers()
+// name. That for strangers has what is needed to become a node. The local one
+// is for this process, which needs no check and whose requests a follower hands
+// on as its own.
+func (n *member) services() {
+	n.servers()
+	remote, local := n.remote, n.local
 	ctl := newControl(n.members, n.id.sec, n.log)
 	resources := resourceapi.New(n.store)
 	healthy := health.NewHealthServer()
@@ -39,8 +41,10 @@ func (n *member) services() (remote, local *grpc.Server) {
 	forward := ca.WithMetadataForwardTLSInfo
 	m := n.members
 
-	api.RegisterCAServer(remote, api.NewRaftProxyCAServer(api.NewAuthenticatedWrapperCAServer(n.caServer, auth), m, nil, forward))
-	api.RegisterNodeCAServer(remote, api.NewRaftProxyNodeCAServer(api.NewAuthenticatedWrapperNodeCAServer(n.caServer, auth), m, nil, forward))
+	for _, s := range []*grpc.Server{remote, n.strange} {
+		api.RegisterCAServer(s, api.NewRaftProxyCAServer(api.NewAuthenticatedWrapperCAServer(n.caServer, auth), m, nil, forward))
+		api.RegisterNodeCAServer(s, api.NewRaftProxyNodeCAServer(api.NewAuthenticatedWrapperNodeCAServer(n.caServer, auth), m, nil, forward))
+	}
 	api.RegisterDispatcherServer(remote, api.NewRaftProxyDispatcherServer(api.NewAuthenticatedWrapperDispatcherServer(n.dispatcher, auth), m, nil, forward))
 	api.RegisterLogBrokerServer(remote, api.NewRaftProxyLogBrokerServer(api.NewAuthenticatedWrapperLogBrokerServer(n.logs, auth), m, nil, forward))
 	api.RegisterResourceAllocatorServer(remote, api.NewRaftProxyResourceAllocatorServer(api.NewAuthenticatedWrapperResourceAllocatorServer(resources, auth), m, nil, forward))
@@ -56,18 +60,19 @@ func (n *member) services() (remote, local *grpc.Server) {
 	api.RegisterNodeCAServer(local, api.NewRaftProxyNodeCAServer(n.caServer, m, n.asLocal, own))
 	api.RegisterLogBrokerServer(local, api.NewRaftProxyLogBrokerServer(n.logs, m, n.asLocal, own))
 	api.RegisterResourceAllocatorServer(local, api.NewRaftProxyResourceAllocatorServer(resources, m, n.asLocal, own))
-	return remote, local
 }
 
-// servers makes the two servers with what every node answers.
-func (n *member) servers() (remote, local *grpc.Server) {
-	remote = grpc.NewServer(grpc.Creds(n.id.sec.ServerTLSCreds), grpc.MaxRecvMsgSize(maxMessage),
-		grpc.ChainUnaryInterceptor(n.tellApplied),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: peerSilence / 2, PermitWithoutStream: true}))
-	local = grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.ChainUnaryInterceptor(n.tellApplied))
+// servers makes the servers with what every node answers.
+func (n *member) servers() {
+	creds := greetedCreds{n.id.sec.ServerTLSCreds}
+	patient := grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: peerSilence / 2, PermitWithoutStream: true})
+	n.remote = grpc.NewServer(grpc.Creds(creds), grpc.MaxRecvMsgSize(maxMessage), grpc.ChainUnaryInterceptor(n.tellApplied), patient)
+	n.strange = grpc.NewServer(grpc.Creds(creds), grpc.MaxRecvMsgSize(strangerMessage), grpc.MaxConcurrentStreams(strangerStreams),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: strangerAge, MaxConnectionAgeGrace: peerSilence}), patient,
+		grpc.UnknownServiceHandler(refuseStranger))
+	n.local = grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.ChainUnaryInterceptor(n.tellApplied))
 	n.calls = n.answers()
-	remote.RegisterService(&peerService, n)
-	return remote, local
+	n.remote.RegisterService(&peerService, n)
 }
 
 // answers are the calls that this node takes from others.
