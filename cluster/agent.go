@@ -137,7 +137,10 @@ func (n *member) runAgent(ctx context.Context, renewer *ca.TLSRenewer) error {
 // dismissed has this manager become a worker. Soon nobody answers its own
 // manager's part any more, which its agent would ask first.
 func (n *member) dismissed(renewer *ca.TLSRenewer) {
-	n.broker.SetLocalConn(nil)
+	n.own.mu.Lock()
+	n.own.gone = true
+	n.own.mu.Unlock()
+	n.useOwn(false)
 	renewer.SetExpectedRole(ca.WorkerRole)
 	renewer.Renew()
 }

@@ -44,6 +44,7 @@ type member struct {
 	members  *members // nil on a worker
 	tasks    *bolt.DB
 	broker   *connectionbroker.Broker
+	own      ownManager
 
 	dispatcher *dispatcher.Dispatcher
 	caServer   *ca.Server
@@ -155,7 +156,7 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 	if n.conn, err = n.dialLocal(); err != nil {
 		return nil, err
 	}
-	n.broker.SetLocalConn(n.conn)
+	n.useOwn(true)
 	return n, nil
 }
 
@@ -185,6 +186,7 @@ func (n *member) run(ctx context.Context) error {
 		g.Go(func() error { return n.keepMesh(ctx) })
 		if n.raft != nil {
 			g.Go(func() error { return n.enlist(ctx, renewer) })
+			g.Go(func() error { return n.keepOwn(ctx) })
 		}
 		return g.Wait()
 	})
