@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -34,6 +35,7 @@ func init() { ca.GetCertRetryInterval = 300 * time.Millisecond }
 // Errors of Join and Leave, in Docker's words.
 var (
 	ErrMember       = errdefs.ErrUnavailable.WithMessage(`This node is already part of a swarm. Use "docker swarm leave" to leave this swarm and join another one.`)
+	errOwn          = errdefs.ErrInvalidArgument.WithMessage("this node cannot join itself: give it a token and the address of a manager of another cluster")
 	errBusy         = errdefs.ErrUnavailable.WithMessage("this node joins or leaves a cluster right now: try again")
 	ErrLeaveManager = errdefs.ErrUnavailable.WithMessage(`You are attempting to leave the swarm on a node that is participating as a manager. Removing this node from the swarm leaves the others with one manager less, or the last one without any state. Use "--force" to suppress this message.`)
 )
@@ -160,6 +162,9 @@ func (n *Node) obtain(ctx context.Context, j Joining, peers []api.Peer, advertis
 	root, err := ca.DownloadRootCA(ctx, paths.RootCA, j.Token, broker)
 	if err != nil {
 		return joinError(ctx, "reach the cluster", err)
+	}
+	if bytes.Equal(root.Certs, n.member.Load().id.sec.RootCA().Certs) {
+		return errOwn
 	}
 	sec, cancel, err := root.CreateSecurityConfig(ctx, ca.NewKeyReadWriter(paths.Node, nil, nil),
 		ca.CertificateRequestConfig{Token: j.Token, Availability: j.Availability, ConnBroker: broker})

@@ -325,6 +325,7 @@ func TestJoinRefused(t *testing.T) {
 		"no manager":     {Joining{Token: good}, "at least one remote address"},
 		"bad address":    {Joining{Managers: []string{"a b"}, Token: good}, "a b"},
 		"not reachable":  {Joining{Managers: at, Token: token(t, a, api.NodeRoleManager), AdvertiseAddr: "127.0.0.1:1"}, "--advertise-addr"},
+		"itself":         {Joining{Managers: []string{b.AdvertiseAddr()}, Token: token(t, b, api.NodeRoleManager)}, "cannot join itself"},
 		"no such server": {Joining{Managers: []string{"127.0.0.1:1"}, Token: good}, "connection refused"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
