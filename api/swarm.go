@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"reflect"
@@ -14,6 +15,9 @@ import (
 
 	"satld/cluster"
 )
+
+// vxlanPort is the UDP port of overlay networks.
+const vxlanPort = 4789
 
 func (s *Server) swarmRoutes(r *routes) {
 	r.get("/swarm", s.manager(s.swarmInspect))
@@ -46,6 +50,14 @@ func (s *Server) swarmInit(w http.ResponseWriter, r *http.Request) error {
 		return errNotSupported("autolock is not supported")
 	case len(in.DefaultAddrPool) > 0:
 		return errNotSupported("default address pools are not supported here: overlay networks get their subnets from the --overlay-pool that satld made the cluster with")
+	case in.DataPathPort != 0 && in.DataPathPort != vxlanPort:
+		return errNotSupported("the port of overlay networks is always %d", vxlanPort)
+	case in.Availability != "" && in.Availability != swarm.NodeAvailabilityActive:
+		return errNotSupported("a node begins as active: change that with docker node update --availability")
+	}
+	named := in.Spec
+	if err := admitSwarm(&named, &swarm.Spec{Annotations: swarm.Annotations{Name: named.Name}}); err != nil {
+		return err
 	}
 	if in.ForceNewCluster {
 		if err := s.cfg.Cluster.ForceNewCluster(r.Context()); err != nil {
@@ -61,6 +73,12 @@ func (s *Server) swarmInit(w http.ResponseWriter, r *http.Request) error {
 	}
 	if err := s.pass(r.Context(), led); err != nil {
 		return err
+	}
+	if !reflect.DeepEqual(in.Spec, swarm.Spec{}) {
+		err := s.changeSwarm(r.Context(), in.Spec, api.KeyRotation{}, func(swarm.Swarm) bool { return true })
+		if err != nil {
+			return fmt.Errorf("the cluster is there, but not as it was asked for: %w", err)
+		}
 	}
 	return writeJSON(w, http.StatusOK, s.cfg.Cluster.NodeID())
 }
@@ -157,13 +175,19 @@ func (s *Server) swarmUpdate(w http.ResponseWriter, r *http.Request) error {
 	if rotate[2] {
 		return errNotSupported("autolock is not supported")
 	}
-	return updateLoop(r.Context(), func() error {
-		current, err := s.clusterObject(r.Context())
+	return s.changeSwarm(r.Context(), spec, api.KeyRotation{WorkerJoinToken: rotate[0], ManagerJoinToken: rotate[1]},
+		func(now swarm.Swarm) bool { return now.Version.Index == version })
+}
+
+// changeSwarm gives the cluster another spec, if it is one that may be changed.
+func (s *Server) changeSwarm(ctx context.Context, spec swarm.Spec, rotate api.KeyRotation, may func(now swarm.Swarm) bool) error {
+	return updateLoop(ctx, func() error {
+		current, err := s.clusterObject(ctx)
 		if err != nil {
 			return err
 		}
 		shown := renderSwarm(current)
-		if shown.Version.Index != version {
+		if !may(shown) {
 			return staleVersion{}
 		}
 		if err := admitSwarm(&spec, &shown.Spec); err != nil {
@@ -174,9 +198,8 @@ func (s *Server) swarmUpdate(w http.ResponseWriter, r *http.Request) error {
 			return errInvalid("%v", err)
 		}
 		next.Annotations.Labels = spec.Labels
-		_, err = s.cfg.Cluster.Control().UpdateCluster(r.Context(), &api.UpdateClusterRequest{
-			ClusterID: current.ID, Spec: &next, ClusterVersion: &current.Meta.Version,
-			Rotation: api.KeyRotation{WorkerJoinToken: rotate[0], ManagerJoinToken: rotate[1]},
+		_, err = s.cfg.Cluster.Control().UpdateCluster(ctx, &api.UpdateClusterRequest{
+			ClusterID: current.ID, Spec: &next, ClusterVersion: &current.Meta.Version, Rotation: rotate,
 		})
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types/swarm"
 	"github.com/moby/swarmkit/v2/api"
@@ -250,6 +251,17 @@ func TestMembership(t *testing.T) {
 	}
 	f.refused(t, 501, "autolock", "POST", "/swarm/init", `{"AutoLockManagers":true}`)
 	f.refused(t, 501, "overlay-pool", "POST", "/swarm/init", `{"DefaultAddrPool":["10.0.0.0/8"]}`)
+	f.refused(t, 501, "always 4789", "POST", "/swarm/init", `{"DataPathPort":4790}`)
+	f.refused(t, 501, "--availability", "POST", "/swarm/init", `{"Availability":"drain"}`)
+	f.refused(t, 501, "certificate authorities", "POST", "/swarm/init", `{"Spec":{"CAConfig":{"ExternalCAs":[{"Protocol":"cfssl","URL":"https://ca"}]}}}`)
+	f.refused(t, 501, "raft settings", "POST", "/swarm/init", `{"Spec":{"Raft":{"SnapshotInterval":1}}}`)
+	if len(m.inits) != 1 {
+		t.Errorf("refused, and begun: %q", m.inits)
+	}
+	f.must(t, 200, "POST", "/swarm/init", `{"DataPathPort":4789,"Spec":{"Orchestration":{"TaskHistoryRetentionLimit":7},"Dispatcher":{"HeartbeatPeriod":7000000000}}}`)
+	if spec := into[swarm.Swarm](t, f.must(t, 200, "GET", "/swarm", "")).Spec; *spec.Orchestration.TaskHistoryRetentionLimit != 7 || spec.Dispatcher.HeartbeatPeriod != 7*time.Second {
+		t.Errorf("begun with %+v", spec)
+	}
 	f.refused(t, 501, "--listen-addr", "POST", "/swarm/join", `{"ListenAddr":"10.0.0.7:2377"}`)
 	f.refused(t, 501, "data path", "POST", "/swarm/join", `{"DataPathAddr":"10.0.0.7"}`)
 	f.refused(t, 400, "invalid availability", "POST", "/swarm/join", `{"Availability":"lazy"}`)

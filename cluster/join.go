@@ -80,6 +80,10 @@ func (n *Node) Join(ctx context.Context, j Joining) error {
 	}
 	ctx, cancel := context.WithTimeout(withLogger(ctx, n.log), joinBound)
 	defer cancel()
+	var err error
+	if j.AdvertiseAddr, err = givenAddr(ctx, j.AdvertiseAddr); err != nil {
+		return errdefs.ErrInvalidArgument.WithMessage(err.Error())
+	}
 	advertise, err := advertiseAddr(cmp.Or(j.AdvertiseAddr, n.cfg.AdvertiseAddr), n.listener.Addr(), localAddr)
 	if err != nil {
 		return errdefs.ErrInvalidArgument.WithMessage(err.Error())
@@ -305,6 +309,10 @@ func (n *Node) Init(ctx context.Context, advertise string) error {
 	defer n.changing.Unlock()
 	if err := n.fresh(); err != nil {
 		return err
+	}
+	advertise, err := givenAddr(ctx, advertise)
+	if err != nil {
+		return errdefs.ErrInvalidArgument.WithMessage(err.Error())
 	}
 	want, err := advertiseAddr(cmp.Or(advertise, n.cfg.AdvertiseAddr), n.listener.Addr(), localAddr)
 	if err != nil {

@@ -325,6 +325,8 @@ func TestJoinRefused(t *testing.T) {
 		"no manager":     {Joining{Token: good}, "at least one remote address"},
 		"bad address":    {Joining{Managers: []string{"a b"}, Token: good}, "a b"},
 		"not reachable":  {Joining{Managers: at, Token: token(t, a, api.NodeRoleManager), AdvertiseAddr: "127.0.0.1:1"}, "--advertise-addr"},
+		"no address":     {Joining{Managers: at, Token: good, AdvertiseAddr: "999.1.1.1"}, "no address to advertise"},
+		"no port":        {Joining{Managers: at, Token: good, AdvertiseAddr: "127.0.0.1:x"}, "no port"},
 		"itself":         {Joining{Managers: []string{b.AdvertiseAddr()}, Token: token(t, b, api.NodeRoleManager)}, "cannot join itself"},
 		"no such server": {Joining{Managers: []string{"127.0.0.1:1"}, Token: good}, "connection refused"},
 	} {
