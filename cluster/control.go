@@ -92,6 +92,16 @@ func (c *control) ListNodes(ctx context.Context, r *api.ListNodesRequest) (*api.
 	return resp, err
 }
 
+// UpdateCluster refuses heartbeats that are too frequent.
+func (c *control) UpdateCluster(ctx context.Context, r *api.UpdateClusterRequest) (*api.UpdateClusterResponse, error) {
+	if r.Spec != nil {
+		if err := admitHeartbeat(r.Spec); err != nil {
+			return nil, err
+		}
+	}
+	return c.Server.UpdateCluster(ctx, r)
+}
+
 // UpdateNode refuses to demote while that would leave no manager, or a
 // majority that cannot be reached.
 func (c *control) UpdateNode(ctx context.Context, r *api.UpdateNodeRequest) (*api.UpdateNodeResponse, error) {

@@ -30,6 +30,10 @@ const (
 	seedRetry = 250 * time.Millisecond
 	// aloneGrace is how many heartbeats a node alone may miss: an hour's worth.
 	aloneGrace = 720
+	// minHeartbeat is the shortest period of heartbeats that a cluster may have:
+	// SwarmKit's dispatcher takes any, counts nodes as lost before they can
+	// answer, and ends the process with a panic if that is while it starts.
+	minHeartbeat = time.Second
 	// joinTime is how long a second node is left to its joining before the
 	// parts start anew with it in mind.
 	joinTime = 3 * time.Second
@@ -40,6 +44,9 @@ const (
 func (n *member) lead(ctx context.Context) error {
 	for {
 		err := n.seed()
+		if err == nil {
+			err = n.calmHeartbeat()
+		}
 		if err == nil {
 			break
 		}
@@ -177,6 +184,34 @@ func (n *member) dispatcherConfig(alone bool) *dispatcher.Config {
 		}
 	})
 	return config
+}
+
+// calmHeartbeat makes a period of heartbeats that is too short, from before it
+// was refused, one that can be kept.
+func (n *member) calmHeartbeat() error {
+	return n.store.Update(func(tx store.Tx) error {
+		c := store.GetCluster(tx, n.id.clusterID())
+		if c == nil || admitHeartbeat(&c.Spec) == nil {
+			return nil
+		}
+		n.log.Warn("the cluster's heartbeats are too frequent to be kept", "now", minHeartbeat)
+		c = c.Copy()
+		c.Spec.Dispatcher.HeartbeatPeriod = gogotypes.DurationProto(minHeartbeat)
+		return store.UpdateCluster(tx, c)
+	})
+}
+
+// admitHeartbeat refuses a period of heartbeats that no node could keep; none
+// leaves it to SwarmKit.
+func admitHeartbeat(spec *api.ClusterSpec) error {
+	period := spec.Dispatcher.HeartbeatPeriod
+	if period == nil {
+		return nil
+	}
+	if d, err := gogotypes.DurationFromProto(period); err != nil || d < minHeartbeat {
+		return status.Errorf(codes.InvalidArgument, "the dispatcher's heartbeat period has to be %v or more", minHeartbeat)
+	}
+	return nil
 }
 
 // awaitDispatcher waits until the dispatcher takes calls. An agent that comes
