@@ -134,7 +134,7 @@ func (d *door) close() {
 func refuseStranger(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
 	if strings.HasPrefix(method, "/docker.swarmkit.v1.CA/") || strings.HasPrefix(method, "/docker.swarmkit.v1.NodeCA/") {
-		return status.Error(codes.FailedPrecondition, "this node is not a manager: join at one that is")
+		return status.Error(codes.FailedPrecondition, "the node at that address is a worker: give the address of a manager")
 	}
 	return status.Error(codes.PermissionDenied, "no certificate of the cluster was shown")
 }

@@ -198,11 +198,7 @@ func joinError(ctx context.Context, what string, err error) error {
 	if ctx.Err() != nil {
 		return errdefs.ErrUnavailable.WithMessage(fmt.Sprintf("%s: no answer in time: %v", what, err))
 	}
-	switch {
-	case status.Code(err) == codes.Unimplemented:
-		// Workers answer on the same port, and know of no certificates.
-		return errdefs.ErrFailedPrecondition.WithMessage(what + ": the node at that address is a worker: give the address of a manager")
-	case strings.Contains(err.Error(), "remote CA does not match fingerprint"):
+	if strings.Contains(err.Error(), "remote CA does not match fingerprint") {
 		return errdefs.ErrFailedPrecondition.WithMessage(fmt.Sprintf("%s: the token is of another cluster, or older than the last rotation of its authority: %v", what, err))
 	}
 	if s, ok := status.FromError(errors.Unwrap(err)); ok && s.Code() != codes.Unknown && s.Code() != codes.OK {
