@@ -9,6 +9,7 @@ import (
 
 	dockerevents "github.com/docker/docker/api/types/events"
 
+	"satld/healthcheck"
 	"satld/jail"
 )
 
@@ -56,6 +57,10 @@ func (n *Node) ended(c *Container, id string, exit jail.Exit) {
 	}
 	rec := c.record()
 	log := n.logger(rec)
+	rebooted := exit.Code < 0 && rec.Boot != "" && n.cfg.Boot != "" && rec.Boot != n.cfg.Boot
+	if rebooted {
+		n.unseen(c, healthcheck.Restarted)
+	}
 	n.unwatch(c)
 	err := n.conceal(context.WithoutCancel(n.ctx), c)
 	if err != nil {
@@ -77,7 +82,7 @@ func (n *Node) ended(c *Container, id string, exit jail.Exit) {
 	if exit.OOMKilled {
 		n.event(rec, dockerevents.ActionOOM)
 	}
-	if !rec.Stopping && (exit.Code != 0 || !rec.Proved || rec.Unhealthy != "") {
+	if !rec.Stopping && !rebooted && (exit.Code != 0 || !rec.Proved || rec.Unhealthy != "") {
 		n.reportFailure(c, "")
 	}
 	// Now, so that whoever inspects it on this event sees it ended, and before

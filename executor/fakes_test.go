@@ -471,6 +471,7 @@ type bench struct {
 	traffic *fakeTraffic
 	leader  *fakeLeader // nil: none
 	jails   bool        // Config.JailFirst
+	boot    string      // Config.Boot
 	monitor *healthcheck.Monitor
 	events  *events.Log
 	node    *Node
@@ -503,7 +504,7 @@ func (b *bench) open() {
 	b.stop, b.ended = stop, make(chan error, 1)
 	go func() { b.ended <- b.monitor.Run(ctx) }()
 	cfg := Config{
-		StateDir: b.dir, Hostname: "here", Runtime: b.rt, Images: b.images, Networks: b.nets, JailFirst: b.jails,
+		StateDir: b.dir, Hostname: "here", Runtime: b.rt, Images: b.images, Networks: b.nets, JailFirst: b.jails, Boot: b.boot,
 		Traffic: b.traffic, Prober: b.monitor, Events: b.events,
 	}
 	if b.leader != nil {

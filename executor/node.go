@@ -36,6 +36,7 @@ type Config struct {
 	Hostname string
 	Version  string // engine version shown in the node's description
 	Labels   map[string]string
+	Boot     string // of the machine, another one each time it starts; "" if nobody can tell
 
 	// JailFirst: a container is a jail, which exists before it can be attached
 	// to networks, dies in its own time, and whose name is never used again.

@@ -62,6 +62,7 @@ type Record struct {
 	Error     string
 	Restarts  int
 
+	Boot      string // Config.Boot when it was started
 	Proved    bool   // a probe has passed, or there is none: it was observed RUNNING
 	Withdrawn bool   // taken out of traffic for good
 	Unhealthy string // why it is to be replaced; empty while it is not

@@ -177,6 +177,9 @@ func (n *Node) started(ctx context.Context, c *Container, pid int, at time.Time,
 		if !adopted || r.Started.IsZero() {
 			r.Started = at
 		}
+		if !adopted {
+			r.Boot = n.cfg.Boot
+		}
 		r.Finished, r.ExitCode = time.Time{}, 0
 		if !probed || !settings.GatesRunning() {
 			r.Proved = true

@@ -11,6 +11,10 @@ import (
 // follows is the reason, which begins with Unhealthy's word if it is its health.
 const Withdrawn = "withdrawn: "
 
+// Restarted ends the Status.Err of a task that ended with its machine. That is
+// no failure of the task's own.
+const Restarted = "the machine was started anew"
+
 // String is the health as the STATUS column of `docker ps` words it:
 // "health: starting", "healthy" or "unhealthy".
 func (h Health) String() string {

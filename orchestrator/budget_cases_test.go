@@ -12,6 +12,8 @@ import (
 	gogotypes "github.com/gogo/protobuf/types"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
+
+	"satld/healthcheck"
 )
 
 // The manager's side of cases/budget.md, by name.
@@ -208,6 +210,11 @@ func TestBudget3(t *testing.T) {
 				return len(s.serving()) == 1 && s.serving()[0].NodeID != node
 			})
 			s.availability(node, api.NodeAvailabilityActive)
+		}
+		// The node's machine was started anew before it was missed.
+		for range 3 {
+			s.failWith(s.serving()[0], "task: non-zero exit (-1): "+healthcheck.Restarted)
+			s.await(3*time.Second, "it serves again, without a delay", func() bool { return len(s.serving()) == 1 })
 		}
 		if b := s.budget(); b.Total != 0 {
 			t.Errorf("budget %+v", b)

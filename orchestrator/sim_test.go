@@ -613,12 +613,14 @@ func versionOf(t *api.Task) uint64 {
 }
 
 // fail ends a task by itself, now.
-func (s *sim) fail(x *api.Task) {
+func (s *sim) fail(x *api.Task) { s.t.Helper(); s.failWith(x, "task: non-zero exit (137)") }
+
+func (s *sim) failWith(x *api.Task, text string) {
 	s.t.Helper()
 	s.update(func(tx store.Tx) error {
 		t := store.GetTask(tx, x.ID)
 		t.Status = api.TaskStatus{
-			State: api.TaskStateFailed, Err: "task: non-zero exit (137)", Message: "started",
+			State: api.TaskStateFailed, Err: text, Message: "started",
 			Timestamp: timestamp(time.Now()), AppliedAt: timestamp(time.Now()),
 		}
 		return store.UpdateTask(tx, t)

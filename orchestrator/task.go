@@ -87,8 +87,10 @@ func outForHealth(t *api.Task) bool {
 // was lost under, or that the constraint enforcer took off its node, did not.
 func failed(t *api.Task) bool {
 	switch t.Status.State {
-	case api.TaskStateCompleted, api.TaskStateShutdown, api.TaskStateFailed:
+	case api.TaskStateCompleted, api.TaskStateShutdown:
 		return true
+	case api.TaskStateFailed:
+		return !strings.HasSuffix(t.Status.Err, healthcheck.Restarted)
 	case api.TaskStateRejected:
 		return t.Status.Message != enforcerMessage
 	}

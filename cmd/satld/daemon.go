@@ -76,7 +76,7 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	// pass, which would else find nobody and empty the pools.
 	exec, err := executor.Open(ctx, executor.Config{
 		StateDir: cfg.StateDir, Hostname: hostname, Version: version,
-		JailFirst: platform.OS == "freebsd",
+		JailFirst: platform.OS == "freebsd", Boot: platform.Boot(),
 		Runtime:   n.runtime, Images: n.images, Networks: networks, Traffic: table, Prober: monitor,
 		Leader: leader{&joined}, Events: happened, Logger: log,
 	})
