@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -55,8 +56,8 @@ func run(ctx context.Context, argv []string) error {
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what interrupts the daemon shall not interrupt it half-way
 	err := cmd.Run()
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
+		return nil // it did what it had to, and what it said is of no interest
 	}
 	if ctx.Err() != nil {
 		err = ctx.Err()

@@ -8,13 +8,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"satld/platform/command"
 )
 
 // tool runs one of the system's own commands and returns what it printed. An
@@ -24,7 +24,7 @@ type tool func(ctx context.Context, argv ...string) ([]byte, error)
 // toolError is a command that ended with another status than 0.
 type toolError struct {
 	argv   []string
-	code   int // -1 when it was killed
+	code   int
 	stderr string
 }
 
@@ -37,26 +37,14 @@ func (e *toolError) Error() string {
 const toolLimit = 30 * time.Second
 
 func runTool(ctx context.Context, argv ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, toolLimit)
-	defer cancel()
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.WaitDelay = time.Second
-	err := cmd.Run()
+	out, err := command.Run(ctx, command.Command{Argv: argv, Bound: toolLimit})
 	if err == nil {
-		return stdout.Bytes(), nil
+		return []byte(out), nil
 	}
-	var exit *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("%s: %w", strings.Join(argv, " "), ctx.Err())
-	case errors.As(err, &exit):
-		return nil, &toolError{argv: argv, code: exit.ExitCode(), stderr: strings.TrimSpace(stderr.String())}
-	default:
-		return nil, fmt.Errorf("run %s: %w", strings.Join(argv, " "), err)
+	if failed := new(command.Error); errors.As(err, &failed) && failed.Status > 0 {
+		return nil, &toolError{argv: argv, code: failed.Status, stderr: failed.Stderr}
 	}
+	return nil, fmt.Errorf("run %w", err)
 }
 
 // prison is a jail as the kernel lists it.

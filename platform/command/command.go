@@ -13,14 +13,16 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 )
 
 // Bound is how long a command may take that says nothing else.
 const Bound = 10 * time.Second
 
-// outputLag is how long output may arrive after a command ended: under load it
-// is copied late, and a child that it left behind may hold the pipe.
+// outputLag is how long output may arrive after a command that was killed ended:
+// under load it is copied late, and a child that it left behind may hold the
+// pipe. What ended by itself has the rest of its bound for that.
 const outputLag = time.Second
 
 // unkillable is how long a command that was sent SIGKILL may take to be gone
@@ -82,21 +84,27 @@ func Run(ctx context.Context, c Command) (string, error) {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stdin = strings.NewReader(c.Stdin)
-	cmd.WaitDelay = outputLag
+	cmd.WaitDelay = bound // counts from its end on, so that ctx is over first
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	done := make(chan error, 1)
-	go func() { done <- cmd.Run() }()
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		killed := time.NewTimer(outputLag + unkillable)
-		defer killed.Stop()
+	err := cmd.Start()
+	if err == nil {
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
 		select {
 		case err = <-done:
-		case <-killed.C: // its buffers are still its own
-			return "", &Error{Command: c, Status: -1, Err: fmt.Errorf("%w: it is still there after SIGKILL", ctx.Err())}
+		case <-ctx.Done():
+			killed := time.NewTimer(outputLag + unkillable)
+			defer killed.Stop()
+			select {
+			case err = <-done:
+			case <-killed.C: // its buffers are still its own
+				why := "it is still there after SIGKILL"
+				if errors.Is(cmd.Process.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+					why = "it ended, and something that it started holds its output"
+				}
+				return "", &Error{Command: c, Status: -1, Err: fmt.Errorf("%w: %s", ctx.Err(), why)}
+			}
 		}
 	}
 	if err == nil {

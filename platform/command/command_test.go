@@ -34,6 +34,21 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// Output that comes long after the end of a command that did what it had to,
+// as on a busy machine, is waited for.
+func TestRunWaitsForOutput(t *testing.T) {
+	out, err := Run(t.Context(), Of("sh", "-c", "(sleep 2; echo late) & echo early"))
+	if out != "early\nlate\n" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = Run(ctx, Of("sh", "-c", "sleep 6 & exec sleep 60"))
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "holds its output") {
+		t.Errorf("%v", err)
+	}
+}
+
 // A command that hangs ends with its bound, one whose child holds the pipe too.
 func TestRunIsBounded(t *testing.T) {
 	for _, script := range []string{"exec sleep 60", "sleep 3 & exec sleep 60"} {
