@@ -17,23 +17,20 @@
 package nft
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"os/exec"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
+	"satld/platform/command"
 	"satld/redirect"
 )
 
-// Timeout bounds one call of nft(8), but for the second that its output may
-// lag behind its end, or one pass over the conntrack table.
+// Timeout bounds one call of nft(8), but for what it takes to kill it, or one
+// pass over the conntrack table.
 const Timeout = 2 * time.Second
 
 // Config of a Redirector.
@@ -47,15 +44,12 @@ type Config struct {
 type Redirector struct {
 	table string
 	log   *slog.Logger
-	run   runner
+	run   command.Runner
 
 	mu      sync.Mutex // one nft at a time, and guards the rest
 	written []rule     // what the table holds since the last Apply; nil before
 	subnets []redirect.Subnet
 }
-
-// runner is the one way to nft(8).
-type runner func(ctx context.Context, stdin string, args ...string) (stdout []byte, err error)
 
 var tableName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,30}$`)
 
@@ -72,48 +66,12 @@ func New(cfg Config) (*Redirector, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Redirector{table: cfg.Table, log: log, run: runNft}, nil
+	return &Redirector{table: cfg.Table, log: log, run: command.Run}, nil
 }
 
-func runNft(ctx context.Context, stdin string, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "nft", args...)
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	cmd.Stdin = strings.NewReader(stdin)
-	// Under load the copying of the output may end long after the process.
-	cmd.WaitDelay = time.Second
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			err = errors.Join(ctx.Err(), err)
-		}
-		return nil, &commandError{argv: cmd.Args, err: err, stderr: strings.TrimSpace(stderr.String())}
-	}
-	return stdout.Bytes(), nil
-}
-
-type commandError struct {
-	argv   []string
-	err    error
-	stderr string
-}
-
-func (e *commandError) Error() string {
-	text := fmt.Sprintf("%s: %v", strings.Join(e.argv, " "), e.err)
-	if e.stderr != "" {
-		text += ": " + e.stderr
-	}
-	return text
-}
-
-func (e *commandError) Unwrap() error { return e.err }
-
-// says tells whether nft complained with the words.
-func says(err error, words string) bool {
-	var c *commandError
-	return errors.As(err, &c) && strings.Contains(c.stderr, words)
+// nft runs nft(8) with the arguments, and text as its input.
+func (r *Redirector) nft(ctx context.Context, text string, args ...string) (stdout string, err error) {
+	return r.run(ctx, command.Command{Argv: append([]string{"nft"}, args...), Stdin: text, Bound: Timeout})
 }
 
 // Apply makes the table hold exactly rules. It always writes, also what is
@@ -125,14 +83,14 @@ func (r *Redirector) Apply(ctx context.Context, rules redirect.Rules) error {
 	want := plan(rules)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.run(ctx, script(r.table, want), "-f", "-")
-	if says(err, "File exists") || says(err, "Operation not supported") {
+	_, err := r.nft(ctx, script(r.table, want), "-f", "-")
+	if command.Says(err, "File exists") || command.Says(err, "Operation not supported") {
 		// A chain of ours with another hook or priority: an older version's, or
 		// somebody's hand (which of the two words it is depends on the kernel).
 		// Make the table anew, still in one transaction; but a packet that is
 		// under way then may meet neither the old chains nor the new ones.
 		r.log.Warn("the nft table is made anew: it has chains of ours that are not as they should be", "table", r.table, "err", err)
-		_, err = r.run(ctx, removal(r.table)+script(r.table, want), "-f", "-")
+		_, err = r.nft(ctx, removal(r.table)+script(r.table, want), "-f", "-")
 	}
 	if err != nil {
 		return fmt.Errorf("write nft table %s: %w", r.table, err)
@@ -149,21 +107,21 @@ func (r *Redirector) Audit(ctx context.Context) (same bool, err error) {
 	if r.written == nil {
 		return true, nil
 	}
-	listing, err := r.run(ctx, "", "-j", "list", "table", "ip", r.table)
-	if says(err, "No such file or directory") {
+	listing, err := r.nft(ctx, "", "-j", "list", "table", "ip", r.table)
+	if command.Says(err, "No such file or directory") {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("list nft table %s: %w", r.table, err)
 	}
-	return holds(listing, r.written)
+	return holds([]byte(listing), r.written)
 }
 
 // Clear deletes the table.
 func (r *Redirector) Clear(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, err := r.run(ctx, removal(r.table), "-f", "-"); err != nil {
+	if _, err := r.nft(ctx, removal(r.table), "-f", "-"); err != nil {
 		return fmt.Errorf("delete nft table %s: %w", r.table, err)
 	}
 	r.written, r.subnets = nil, nil

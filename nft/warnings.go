@@ -15,8 +15,8 @@ import (
 // being reached or from reaching out, in words for the operator. It only
 // reads: the FORWARD chain that iptables and dockerd use, asked for by name.
 func (r *Redirector) Warnings(ctx context.Context, bridges []string) []string {
-	text, err := r.run(ctx, "", "-j", "list", "chain", "ip", "filter", "FORWARD")
-	dropped := err == nil && forwardDrops(text)
+	text, err := r.nft(ctx, "", "-j", "list", "chain", "ip", "filter", "FORWARD")
+	dropped := err == nil && forwardDrops([]byte(text))
 	where := "iptables"
 	if !dropped && legacyDrops(ctx) {
 		dropped, where = true, "iptables-legacy"
@@ -26,11 +26,11 @@ func (r *Redirector) Warnings(ctx context.Context, bridges []string) []string {
 	}
 	chain := "FORWARD"
 	var allowed string
-	if out, err := r.run(ctx, "", "list", "chain", "ip", "filter", "FORWARD"); err == nil {
-		allowed = string(out)
+	if out, err := r.nft(ctx, "", "list", "chain", "ip", "filter", "FORWARD"); err == nil {
+		allowed = out
 	}
-	if out, err := r.run(ctx, "", "list", "chain", "ip", "filter", "DOCKER-USER"); err == nil {
-		chain, allowed = "DOCKER-USER", allowed+string(out)
+	if out, err := r.nft(ctx, "", "list", "chain", "ip", "filter", "DOCKER-USER"); err == nil {
+		chain, allowed = "DOCKER-USER", allowed+out
 	}
 	var out []string
 	for _, b := range bridges {
