@@ -20,7 +20,7 @@ import (
 // demoted are lines that SwarmKit logs as errors or warnings in the normal
 // course of things: a session's end at a stop or a change of leader, a task
 // that failed (its executor says so, with the reason), a batch that lost a race
-// and is tried again.
+// and is tried again, each attempt to connect to a node that is away.
 var demoted = []string{
 	"agent: session failed",
 	"agent: closing session failed",
@@ -33,6 +33,7 @@ var demoted = []string{
 	"manager does not support log subscriptions",
 	"worker initialization failed: context canceled",
 	"error creating cluster object",
+	"addrConn.createTransport failed",
 }
 
 // bridge is a logrus hook that hands SwarmKit's lines to slog. What SwarmKit

@@ -170,5 +170,13 @@ func (n *member) known() []api.Peer {
 	if len(out) == 0 && n.raft == nil {
 		return n.remember.managers() // a worker never forgets the last one
 	}
-	return out
+	return named(out)
+}
+
+// named leaves out the address that a node joined by, of whose manager it knew
+// no ID then, where it knows the ID by now.
+func named(peers []api.Peer) []api.Peer {
+	return slices.DeleteFunc(slices.Clone(peers), func(p api.Peer) bool {
+		return p.NodeID == "" && slices.ContainsFunc(peers, func(o api.Peer) bool { return o.NodeID != "" && o.Addr == p.Addr })
+	})
 }
