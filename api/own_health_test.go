@@ -97,10 +97,13 @@ func TestServiceHealth(t *testing.T) {
 	peer = func() ([]wire.TaskHealth, error) {
 		return []wire.TaskHealth{{ID: id(3), Why: "created", Verdict: "none"}}, nil
 	}
-	for state, want := range map[api.TaskState]string{api.TaskStateReady: "starting", api.TaskStateRunning: "none"} {
-		change(3, func(task *api.Task) { task.Status.State = state })
-		if got := get().Tasks[2]; got.Verdict != want || got.Why != "created" {
-			t.Errorf("%s: %+v", state, got)
+	for _, c := range []struct {
+		state api.TaskState
+		want  string
+	}{{api.TaskStateReady, "starting"}, {api.TaskStateRunning, "none"}} {
+		change(3, func(task *api.Task) { task.Status.State = c.state })
+		if got := get().Tasks[2]; got.Verdict != c.want || got.Why != "created" {
+			t.Errorf("%s: %+v", c.state, got)
 		}
 	}
 
