@@ -34,7 +34,7 @@ func TestTrafficAcrossNodes(t *testing.T) {
 	s.join(2, "worker")
 	a.docker("network", "create", "-d", "overlay", "--attachable", "back")
 	a.docker("service", "create", "-q", "--name", "web", "--mode", "global", "-p", "8080:80", "--network", "back",
-		"--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "500ms", "--health-retries", "1", "--stop-grace-period", "1s",
+		"--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "500ms", "--health-timeout", "10s", "--health-retries", "1", "--stop-grace-period", "1s",
 		"--update-monitor", "500ms", "app:1", "/app")
 	for i := range 3 {
 		addr := s.addr(i) + ":8080"

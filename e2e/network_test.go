@@ -47,7 +47,7 @@ func TestUDPFollowsTheMembers(t *testing.T) {
 	d := loaded(t)
 	port := d.port(0)
 	d.docker("service", "create", "-q", "--name", "echo", "--replicas", "2", "--restart-condition", "none", "-p", strconv.Itoa(port)+":53/udp",
-		"--health-cmd", "test ! -e /tmp/bad", "--health-interval", "1s", "--health-retries", "1", "--health-timeout", "1s", "app:1", "/app", "-udp", ":53")
+		"--health-cmd", "test ! -e /tmp/bad", "--health-interval", "1s", "--health-retries", "1", "--health-timeout", "10s", "app:1", "/app", "-udp", ":53")
 	conn, err := net.Dial("udp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func TestSilentNode(t *testing.T) {
 	s.join(1, "worker")
 	s.join(2, "worker")
 	a.docker("service", "create", "-q", "--name", "web", "--replicas", "3", "-p", "8080:80",
-		"--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "500ms", "--health-retries", "1", "--stop-grace-period", "1s",
+		"--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "500ms", "--health-timeout", "10s", "--health-retries", "1", "--stop-grace-period", "1s",
 		"--update-monitor", "500ms", "app:1", "/app")
 	addr := s.addr(0) + ":8080"
 	eventually(t, 30*time.Second, "all three answer", func() bool { return len(s.answers(addr, 9)) == 3 })
