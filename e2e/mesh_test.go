@@ -50,10 +50,10 @@ func TestTrafficAcrossNodes(t *testing.T) {
 	c.docker("exec", container, "touch", "/tmp/bad")
 	broken := time.Now()
 	for i := range 2 {
-		eventually(t, 10*time.Second, "left out", func() bool { return s.answers(s.addr(i)+":8080", 6)[container] == 0 })
+		eventually(t, 30*time.Second, "left out", func() bool { return s.answers(s.addr(i)+":8080", 6)[container] == 0 })
 		t.Logf("out of the pool of node %d %v after it broke", i, time.Since(broken))
 	}
-	eventually(t, 20*time.Second, "replaced", func() bool { return len(s.answers(s.addr(0)+":8080", 9)) == 3 })
+	eventually(t, 60*time.Second, "replaced", func() bool { return len(s.answers(s.addr(0)+":8080", 9)) == 3 })
 
 	// Names, over the overlay network: from a task on one node to all.
 	a.docker("service", "create", "-q", "--name", "client", "--mode", "global", "--network", "back", "app:1", "sh", "-c", "echo here is $HOSTNAME; sleep 1000")
