@@ -77,7 +77,7 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	exec, err := executor.Open(ctx, executor.Config{
 		StateDir: cfg.StateDir, Hostname: hostname, Version: version,
 		JailFirst: platform.OS == "freebsd", Boot: platform.Boot(),
-		Runtime:   n.runtime, Images: n.images, Networks: networks, Traffic: table, Prober: monitor,
+		Runtime: n.runtime, Images: n.images, Networks: networks, Traffic: table, Prober: monitor,
 		Leader: leader{&joined}, Events: happened, Logger: log,
 	})
 	if err != nil {
