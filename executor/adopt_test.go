@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 
 	"github.com/moby/swarmkit/v2/api"
+
+	"satld/healthcheck"
 )
 
 // A container of which the runtime cannot tell whether it runs costs no other:
@@ -60,4 +62,31 @@ func TestStartThatCannotBeTakenOver(t *testing.T) {
 			t.Errorf("started again: %v", err)
 		}
 	})
+}
+
+// A task that ended with its machine says so; another daemon alone is no such
+// end, and an exit that was seen before it is the task's own.
+func TestEndsWithTheMachine(t *testing.T) {
+	for _, c := range []struct {
+		boot string
+		code int
+		want bool
+	}{{"second", -1, true}, {"first", -1, false}, {"second", 3, false}, {"", -1, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, func(b *bench) { b.boot = "first" })
+			task := webTask(nil)
+			if err := prepared(t, b, task).Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.close()
+			b.rt.end(taskContainerID("task1"), c.code)
+			b.boot = c.boot
+			b.open()
+			defer b.close()
+			err := controllerOf(t, b, task).Wait(t.Context())
+			if err == nil || strings.HasSuffix(err.Error(), healthcheck.Restarted) != c.want {
+				t.Errorf("boot %q, exit code %d: Wait returned %v", c.boot, c.code, err)
+			}
+		})
+	}
 }
