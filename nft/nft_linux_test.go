@@ -463,8 +463,8 @@ func TestNoGap(t *testing.T) {
 			default:
 			}
 			if got, err := l.remote.Ask("tcp4", "192.0.2.1:18081"); got != "a" {
-				tracked, _ := os.ReadFile("/proc/net/nf_conntrack")
-				bad <- fmt.Sprintf("connection %d: %q, %v\n%s\n%s", n, got, err, ruleset(t, l.r.table), tracked)
+				bad <- fmt.Sprintf("connection %d: %q, %v\n%s\nnot redirected:\n%s\nresets sent by the host %s, by the task %s",
+					n, got, err, ruleset(t, l.r.table), notRedirected(), resets(nil), resets(l.a))
 				return
 			}
 		}
@@ -480,6 +480,42 @@ func TestNoGap(t *testing.T) {
 	if text, failed := <-bad; failed {
 		t.Error(text)
 	}
+}
+
+// notRedirected are the TCP connections to the published port that the kernel
+// takes for the host's own.
+func notRedirected() string {
+	all, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+	out := ""
+	for _, c := range all {
+		if c.Forward.Protocol == unix.IPPROTO_TCP && c.Forward.DstPort == 18081 && c.Forward.DstIP.Equal(c.Reverse.SrcIP) {
+			out += fmt.Sprintf("%v, left %d s, %+v\n", c, c.TimeOut, c.ProtoInfo)
+		}
+	}
+	return fmt.Sprintf("%s(of %d, %v)", out, len(all), err)
+}
+
+// resets is what a namespace counts of TCP, resets sent among it; nil is the
+// host.
+func resets(ns *nettest.NS) string {
+	var data []byte
+	read := func() (err error) { data, err = os.ReadFile("/proc/thread-self/net/snmp"); return err }
+	var err error
+	if ns == nil {
+		err = read()
+	} else {
+		err = ns.Do(read)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	out := ""
+	for line := range strings.Lines(string(data)) {
+		if strings.HasPrefix(line, "Tcp:") {
+			out += line
+		}
+	}
+	return out
 }
 
 func TestForwardDropIsReported(t *testing.T) {
