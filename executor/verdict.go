@@ -17,8 +17,7 @@ import (
 // it COMPLETE (DESIGN.md section 5).
 var errUnhealthy = errors.New("unhealthy")
 
-// onVerdicts tells of changes of verdict, in order, and acts on the last one:
-// that is the whole of what the monitor knows.
+// onVerdicts tells of changes of verdict, in order, and acts on them.
 func (n *Node) onVerdicts(c *Container, all []healthcheck.Transition) {
 	rec := c.record()
 	if rec.Stopping {
@@ -29,7 +28,7 @@ func (n *Node) onVerdicts(c *Container, all []healthcheck.Transition) {
 			n.event(rec, dockerevents.Action("health_status: "+t.To.String()))
 		}
 	}
-	t := all[len(all)-1]
+	t := n.decisive(rec, all)
 	switch {
 	case t.Health.Condemned != "":
 		n.condemn(c, t.Health.Condemned)
@@ -38,6 +37,20 @@ func (n *Node) onVerdicts(c *Container, all []healthcheck.Transition) {
 	case t.To == healthcheck.Healthy:
 		n.passed(c)
 	}
+}
+
+// decisive is the one to act on of changes that came while an earlier one was
+// acted on: the last, which is the whole of what the monitor knows, or the
+// first that condemned a task which need not wait for its turn, as no later
+// pass saves that.
+func (n *Node) decisive(r Record, all []healthcheck.Transition) healthcheck.Transition {
+	for _, t := range all {
+		if t.Health.Condemned != "" && !n.waitsForTurn(r) {
+			return t
+		}
+		r.Proved = r.Proved || t.To == healthcheck.Healthy
+	}
+	return all[len(all)-1]
 }
 
 // passed proves a task and lets traffic in, at the first pass as at any later

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package executor
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// DESIGN.md section 5: out of traffic, stop signal and grace, FAILED with the reason.
+func TestUnhealthyIsWithdrawnThenStoppedThenFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		var bad atomic.Bool
+		b.rt.probe = func(string) (int, string) {
+			if bad.Load() {
+				return 7, "database\nis gone"
+			}
+			return 0, ""
+		}
+		c := prepared(t, b, webTask(everySecond(3)))
+		if err := c.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		bad.Store(true)
+		begun := time.Now()
+		err := c.Wait(t.Context())
+		if !errors.Is(err, errUnhealthy) {
+			t.Fatalf("Wait returned %v, want an unhealthy error although it exited 0", err)
+		}
+		if took := time.Since(begun); took != 3*time.Second {
+			t.Errorf("FAILED after %v, want 3s", took)
+		}
+		for _, want := range []string{"unhealthy", "3/3", "7", "database"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q does not name %q", err, want)
+			}
+		}
+		if b.j.at("withdraw") < 0 || b.j.at("withdraw") > b.j.at("kill 15") {
+			t.Errorf("not withdrawn before its stop signal: %q", b.j.all())
+		}
+	})
+}
+
+// A verdict stands: a pass that comes while the task is being withdrawn does
+// not bring back what is about to be stopped.
+func TestPassAfterTheVerdictIsTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		bad := switched(b)
+		c := prepared(t, b, webTask(everySecond(3)))
+		if err := c.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		bad.Store(true)
+		time.Sleep(2500 * time.Millisecond)
+		b.traffic.stuckUntil = time.Now().Add(time.Hour)
+		time.Sleep(time.Second) // unhealthy for half a second, and not confirmed as withdrawn
+		bad.Store(false)
+		served := false
+		stop := make(chan struct{})
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Millisecond):
+					served = served || b.traffic.serving(taskContainerID("task1"))
+				}
+			}
+		})
+		if err := c.Wait(t.Context()); !errors.Is(err, errUnhealthy) || !strings.Contains(err.Error(), "3/3") {
+			t.Errorf("Wait returned %v, want what condemned it", err)
+		}
+		close(stop)
+		watch.Wait()
+		if served {
+			t.Error("in traffic again before it was stopped")
+		}
+	})
+}
+
+// The same where the verdict and the pass both come while an earlier change is
+// still being put through.
+func TestPassBehindTheVerdictIsTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		bad := switched(b)
+		b.traffic.putStuck = true // the first pass waits for its 5 s
+		time.AfterFunc(1500*time.Millisecond, func() { bad.Store(true) })
+		time.AfterFunc(3500*time.Millisecond, func() { bad.Store(false) })
+		c := prepared(t, b, webTask(everySecond(2)))
+		err := c.Start(t.Context())
+		if err == nil {
+			err = c.Wait(t.Context())
+		}
+		if !errors.Is(err, errUnhealthy) || !strings.Contains(err.Error(), "2/2") {
+			t.Errorf("ended with %v, want what condemned it", err)
+		}
+	})
+}
+
+func TestUnhealthyThatIgnoresItsSignalIsKilledAfterItsGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		b.rt.ignoreTerm = true
+		b.rt.probe = func(string) (int, string) { return 1, "" }
+		c := prepared(t, b, webTask(everySecond(2)))
+		begun := time.Now()
+		err := c.Start(t.Context())
+		if !errors.Is(err, errUnhealthy) {
+			t.Fatalf("Start of a task that never becomes healthy returned %v", err)
+		}
+		if took := time.Since(begun); took != 4*time.Second {
+			t.Errorf("FAILED after %v, want 2s of probes and 2s of grace", took)
+		}
+	})
+}
