@@ -20,6 +20,8 @@ import (
 	"github.com/moby/swarmkit/v2/agent/secrets"
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/manager/state/store"
+
+	"satld/internal/slowday"
 )
 
 // fakeExecutor runs nothing: its tasks run until they are told to stop. It
@@ -141,7 +143,7 @@ func startNode(t testing.TB, dir string, f Executor, change func(*Config)) *runn
 		change(&cfg)
 	}
 	r := run(t, cfg)
-	rctx, rcancel := context.WithTimeout(t.Context(), 5*time.Second)
+	rctx, rcancel := context.WithTimeout(t.Context(), slowday.Of(20*time.Second))
 	defer rcancel()
 	if err := r.Ready(rctx); err != nil {
 		t.Fatalf("not ready: %v", err)
@@ -167,13 +169,13 @@ func run(t testing.TB, cfg Config) *running {
 // eventually polls the condition, which returns "" once it holds.
 func eventually(t testing.TB, within time.Duration, what string, holds func() string) {
 	t.Helper()
-	deadline := time.Now().Add(within)
+	begun := time.Now()
 	for {
 		why := holds()
 		if why == "" {
 			return
 		}
-		if time.Now().After(deadline) {
+		if slowday.Over(begun, within) {
 			t.Fatalf("%s: not within %v: %s", what, within, why)
 		}
 		time.Sleep(2 * time.Millisecond)
@@ -194,13 +196,13 @@ func replicas(name string, n uint64, ports ...*api.PortConfig) *api.ServiceSpec 
 
 func create(t testing.TB, n *running, spec *api.ServiceSpec) *api.Service {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		r, err := n.Control().CreateService(t.Context(), &api.CreateServiceRequest{Spec: spec})
 		if err == nil {
 			return r.Service
 		}
 		// A starved machine loses its leader; what is refused for that did not take place.
-		if !strings.Contains(err.Error(), "has no leader") || time.Now().After(deadline) {
+		if !strings.Contains(err.Error(), "has no leader") || slowday.Over(begun, 10*time.Second) {
 			t.Fatal(err)
 		}
 	}

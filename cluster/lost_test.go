@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"satld/internal/slowday"
 	"satld/raft"
 )
 
@@ -78,7 +79,7 @@ func TestLostAnswer(t *testing.T) {
 	defer conn.Close()
 	same := func(ctx context.Context) (context.Context, error) { return ctx, nil }
 	follower := api.NewRaftProxyControlServer(nil, leaderAt{conn}, same, same)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), slowday.Of(20*time.Second))
 	defer cancel()
 	ctx = peer.NewContext(ctx, &peer.Peer{Addr: listener.Addr()}) // somebody asked the follower
 

@@ -22,6 +22,8 @@ import (
 	"github.com/docker/docker/api/types/mount"
 	"github.com/docker/docker/api/types/swarm"
 	"github.com/miekg/dns"
+
+	"satld/internal/slowday"
 )
 
 // in is the daemon as another test sees it: what fails, fails that test. Only
@@ -215,12 +217,12 @@ func (d *daemon) look(name string) (c container.InspectResponse, ok bool) {
 func (d *daemon) await(within time.Duration, name, what string, ok func(container.InspectResponse) bool) (c container.InspectResponse) {
 	d.t.Helper()
 	var there bool
-	deadline := time.Now().Add(within)
+	begun := time.Now()
 	for {
 		if c, there = d.look(name); there && ok(c) {
 			return c
 		}
-		if time.Now().After(deadline) {
+		if slowday.Over(begun, within) {
 			state, _ := json.Marshal(c.ContainerJSONBase)
 			d.t.Fatalf("%s is not %s within %v: %s", name, what, within, state)
 		}
@@ -247,13 +249,13 @@ func (d *daemon) awaitProbes(within time.Duration, name string, n int) container
 // awaitTask waits until a service has a task as ok wants it.
 func (d *daemon) awaitTask(within time.Duration, service, what string, ok func(task) bool) (found task) {
 	d.t.Helper()
-	deadline := time.Now().Add(within)
+	begun := time.Now()
 	for {
 		tasks := d.tasks(service)
 		if i := slices.IndexFunc(tasks, ok); i >= 0 {
 			return tasks[i]
 		}
-		if time.Now().After(deadline) {
+		if slowday.Over(begun, within) {
 			d.t.Fatalf("no task of %s is %s within %v: %+v", service, what, within, tasks)
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"satld/internal/slowday"
 )
 
 // daemon is one satld under test.
@@ -131,11 +133,11 @@ func (d *daemon) start() {
 	d.exited = make(chan error, 1)
 	cmd, exited := d.cmd, d.exited
 	go func() { exited <- cmd.Wait() }()
-	deadline := time.Now().Add(20 * time.Second)
+	begun := time.Now()
 	for {
 		if _, err := d.get("/info"); err == nil {
 			return
-		} else if time.Now().After(deadline) {
+		} else if slowday.Over(begun, 20*time.Second) {
 			d.t.Fatalf("satld does not answer: %v\n%s", err, d.logTail())
 		}
 		select {
@@ -162,7 +164,7 @@ func (d *daemon) end(sig syscall.Signal) {
 		if sig == syscall.SIGTERM && err != nil {
 			d.t.Errorf("satld stopped with %v\n%s", err, d.logTail())
 		}
-	case <-time.After(15 * time.Second):
+	case <-time.After(slowday.Of(15 * time.Second)):
 		// Its stacks go to the log.
 		_ = d.cmd.Process.Signal(syscall.SIGQUIT)
 		select {
@@ -172,7 +174,7 @@ func (d *daemon) end(sig syscall.Signal) {
 			<-d.exited
 		}
 		stacks, _ := os.ReadFile(d.log.Name())
-		d.t.Errorf("satld did not stop within 15s of %v\n%s", sig, stacks[max(0, bytes.LastIndex(stacks, []byte("SIGQUIT"))):])
+		d.t.Errorf("satld did not stop in time after %v\n%s", sig, stacks[max(0, bytes.LastIndex(stacks, []byte("SIGQUIT"))):])
 	}
 	d.cmd = nil
 }
@@ -193,7 +195,7 @@ func (d *daemon) destroy() {
 	}
 	// The shim ends by itself, a moment after the last that it held.
 	left := d.leftovers()
-	for deadline := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(deadline); left = d.leftovers() {
+	for begun := time.Now(); len(left) > 0 && !slowday.Over(begun, 5*time.Second); left = d.leftovers() {
 		time.Sleep(50 * time.Millisecond)
 	}
 	for _, l := range left {
@@ -277,7 +279,7 @@ func (d *daemon) try(args ...string) (stdout, stderr string, err error) {
 }
 
 func (d *daemon) client(program string, stdin []byte, args ...string) (stdout, stderr string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), slowday.Of(90*time.Second))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, append([]string{"-H", "unix://" + d.sock}, args...)...)
 	cmd.Env = append(os.Environ(), "DOCKER_CONFIG="+filepath.Join(d.dir, "docker-config"))
@@ -344,9 +346,9 @@ func path(doc any, keys ...string) any {
 // eventually waits until ok holds; what says what for.
 func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(within)
+	begun := time.Now()
 	for !ok() {
-		if time.Now().After(deadline) {
+		if slowday.Over(begun, within) {
 			t.Fatalf("not within %s: %s", within, what)
 		}
 		time.Sleep(20 * time.Millisecond)

@@ -350,11 +350,11 @@ func TestAddressesFollowTheTasks(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, 20*time.Second, fmt.Sprint("scaled to ", n), func() bool { return len(d.running("web")) == int(n) })
-		eventually(t, time.Second+e, "exactly the live set", func() bool { return slices.Equal(d.resolve("web"), live()) })
+		eventually(t, time.Second+e(), "exactly the live set", func() bool { return slices.Equal(d.resolve("web"), live()) })
 		note()
 	}
 	d.remove("web")
-	eventually(t, time.Second+e, "name of a removed service gone", func() bool {
+	eventually(t, time.Second+e(), "name of a removed service gone", func() bool {
 		addrs, _, _ := d.ask("web")
 		return len(addrs) == 0
 	})

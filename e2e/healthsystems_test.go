@@ -134,7 +134,7 @@ func nginxProbe(t *testing.T, d *daemon) {
 	port := d.port(0)
 	url := fmt.Sprintf("http://127.0.0.1:%d/", port)
 	d.probed("nginx", "http=/index.html replace-after=10m", "--health-retries", "2", "-p", fmt.Sprintf("%d:80", port), "--", "nginx:e2e")
-	first := d.awaitHealth(20*time.Second+e, "nginx", "healthy")
+	first := d.awaitHealth(20*time.Second+e(), "nginx", "healthy")
 	if r := first.State.Health.Log[0]; r.Output != "HTTP 200 OK" {
 		t.Errorf("the probe says %q", r.Output)
 	}
@@ -159,7 +159,7 @@ func goProbe(t *testing.T, d *daemon) {
 	d.probed("tls", "http=/tls http.port=80 http.pass=200")
 	d.probed("named", "http=/health port=80 header.Host=shop.example.com")
 	for _, name := range []string{"tls", "named"} {
-		c := d.awaitHealth(20*time.Second+e, name, "healthy")
+		c := d.awaitHealth(20*time.Second+e(), name, "healthy")
 		if r := c.State.Health.Log[0]; r.ExitCode != 0 || r.Output != "HTTP 200 OK" {
 			t.Errorf("%s: %d %q", name, r.ExitCode, r.Output)
 		}
@@ -190,7 +190,7 @@ func redirects(t *testing.T, d *daemon) {
 	d.probed("host", "http=/redirect?to="+elsewhere+" http.port=80")
 	d.probed("strict", "http=/redirect?to=/followed http.port=80 http.pass=200", "--health-retries", "1000")
 	for _, name := range []string{"path", "host", "strict"} {
-		c := d.awaitProbes(20*time.Second+e, name, 2)
+		c := d.awaitProbes(20*time.Second+e(), name, 2)
 		want, code := "healthy", 0
 		if name == "strict" {
 			want, code = "starting", 1
@@ -218,7 +218,7 @@ func largeAndEndless(t *testing.T, d *daemon) {
 		d.probed(name, "http=/"+name+" http.port=80")
 	}
 	for _, name := range []string{"stream", "huge"} {
-		d.awaitHealth(20*time.Second+e, name, "healthy")
+		d.awaitHealth(20*time.Second+e(), name, "healthy")
 		// Of several, one that no busy machine held up.
 		d.await(60*time.Second, name, "judged within 200 ms", func(c container.InspectResponse) bool {
 			for _, r := range c.State.Health.Log {
@@ -241,7 +241,7 @@ func tcpProbe(t *testing.T, d *daemon) {
 	d.probed("shut", "tcp=81", "--health-retries", "1000")
 	d.probed("off", "profile=off tcp=80 first=1s")
 	for _, name := range []string{"open", "off"} {
-		d.awaitHealth(20*time.Second+e, name, "healthy")
+		d.awaitHealth(20*time.Second+e(), name, "healthy")
 		d.awaitTask(10*time.Second, name, "running", func(x task) bool { return x.Status.State == "running" })
 	}
 	c := d.awaitProbes(20*time.Second, "shut", 2)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/swarm"
+
+	"satld/internal/slowday"
 )
 
 // The cases of the list "probe", and where each is shown:
@@ -32,7 +34,7 @@ import (
 //	probe-12  TestProbes/paused; jails have no freezer: the FreeBSD tests
 
 // e is what a busy machine may add to a time.
-const e = 4 * time.Second
+func e() time.Duration { return slowday.Of(4 * time.Second) }
 
 func TestProbes(t *testing.T) {
 	t.Parallel()
@@ -101,7 +103,7 @@ func outlives(t *testing.T, d *daemon, name string, hc *container.HealthConfig, 
 		t.Errorf("only %d probes were seen to run", len(first))
 	}
 	for pid := range first {
-		if lived := last[pid].Sub(first[pid]); lived > timeout+e {
+		if lived := last[pid].Sub(first[pid]); lived > timeout+e() {
 			t.Errorf("probe %d lived for %v", pid, lived)
 		}
 	}
@@ -187,7 +189,7 @@ func (d *daemon) quick(limit time.Duration, method, path string, body any) (int,
 	d.t.Helper()
 	begun := time.Now()
 	status, answer := d.call(method, path, body)
-	if took := time.Since(begun); took > limit {
+	if took := time.Since(begun); took > slowday.Of(limit) {
 		d.t.Errorf("%s %s took %v", method, path, took)
 	}
 	return status, answer
@@ -207,7 +209,7 @@ func callsOnProbed(t *testing.T, d *daemon) {
 			go func() {
 				defer func() { done <- struct{}{} }()
 				// The application ends at its signal; the grace is 1 s.
-				if status, answer := d.quick(time.Second+2*time.Second+e, "POST", "/containers/"+id+"/stop", nil); status != http.StatusNoContent {
+				if status, answer := d.quick(time.Second+2*time.Second+e(), "POST", "/containers/"+id+"/stop", nil); status != http.StatusNoContent {
 					t.Errorf("stop: %d %s", status, answer)
 				}
 			}()
@@ -224,7 +226,7 @@ func callsOnProbed(t *testing.T, d *daemon) {
 			default:
 			}
 		}
-		if status, answer := d.quick(2*time.Second+e, "DELETE", "/containers/"+names[0]+"?force=1", nil); status != http.StatusNoContent && status != http.StatusNotFound && status != http.StatusConflict {
+		if status, answer := d.quick(2*time.Second+e(), "DELETE", "/containers/"+names[0]+"?force=1", nil); status != http.StatusNoContent && status != http.StatusNotFound && status != http.StatusConflict {
 			t.Errorf("rm: %d %s", status, answer)
 		}
 	}
@@ -254,8 +256,8 @@ func callsWhileHung(t *testing.T, d *daemon) {
 		}
 		d.quick(time.Second, "GET", "/containers/json", nil)
 		if name == "hung" {
-			d.quick(time.Second+2*time.Second+e, "POST", "/containers/"+c.ID+"/stop", nil)
-		} else if status, answer := d.quick(2*time.Second+e, "DELETE", "/containers/"+c.ID+"?force=1", nil); status != http.StatusNoContent {
+			d.quick(time.Second+2*time.Second+e(), "POST", "/containers/"+c.ID+"/stop", nil)
+		} else if status, answer := d.quick(2*time.Second+e(), "DELETE", "/containers/"+c.ID+"?force=1", nil); status != http.StatusNoContent {
 			t.Errorf("rm -f: %d %s", status, answer)
 		}
 		if lives(pid) || lives(c.State.Pid) {
@@ -287,10 +289,10 @@ func paused(t *testing.T, d *daemon) {
 	}
 	resumed := time.Now()
 	d.must("POST", "/containers/frozen/unpause", nil, nil)
-	now = d.await(time.Second+2*e, "frozen", "probed again", func(c container.InspectResponse) bool {
+	now = d.await(time.Second+2*e(), "frozen", "probed again", func(c container.InspectResponse) bool {
 		return c.State.Health.Log[len(c.State.Health.Log)-1].Start.After(resumed)
 	})
-	if r := now.State.Health.Log[len(now.State.Health.Log)-1]; r.Start.Sub(resumed) > time.Second+e || r.ExitCode != 0 {
+	if r := now.State.Health.Log[len(now.State.Health.Log)-1]; r.Start.Sub(resumed) > time.Second+e() || r.ExitCode != 0 {
 		t.Errorf("first probe %v after unpause: %d %q", r.Start.Sub(resumed), r.ExitCode, r.Output)
 	}
 	if slices.ContainsFunc(now.State.Health.Log, func(r *container.HealthcheckResult) bool { return r.ExitCode != 0 }) {
@@ -422,7 +424,7 @@ func TestProbeIsKilledWithItsHelper(t *testing.T) {
 		t.Fatalf("helpers: %v", all)
 	}
 	signal(t, all[0].pid, syscall.SIGKILL)
-	c = d.awaitProbes(time.Second+e, "web", 1)
+	c = d.awaitProbes(time.Second+e(), "web", 1)
 	if r := c.State.Health.Log[0]; r.ExitCode == 0 {
 		t.Errorf("a probe that was killed: %d %q", r.ExitCode, r.Output)
 	}
@@ -433,7 +435,7 @@ func TestProbeIsKilledWithItsHelper(t *testing.T) {
 	}
 	eventually(t, 20*time.Second, "next probe", sleeps)
 	d.kill()
-	eventually(t, time.Second+e, "probe of a daemon that was killed is gone", func() bool { return len(alive()) == 0 })
+	eventually(t, time.Second+e(), "probe of a daemon that was killed is gone", func() bool { return len(alive()) == 0 })
 	if !lives(c.State.Pid) {
 		t.Error("so is the task")
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"satld/internal/loadgen"
+	"satld/internal/slowday"
 )
 
 // updateStatus is a service's UpdateStatus.
@@ -34,8 +35,8 @@ func (d *daemon) updateStatus(service string) (state, message string) {
 func (d *daemon) awaitUpdate(within time.Duration, service, state string) (message string) {
 	d.t.Helper()
 	var now string
-	for deadline := time.Now().Add(within); now != state; time.Sleep(50 * time.Millisecond) {
-		if now, message = d.updateStatus(service); now != state && time.Now().After(deadline) {
+	for begun := time.Now(); now != state; time.Sleep(50 * time.Millisecond) {
+		if now, message = d.updateStatus(service); now != state && slowday.Over(begun, within) {
 			d.t.Fatalf("update of %s is %q (%s), not %q within %v\n%s", service, now, message, state, within, d.docker("service", "ps", "--no-trunc", service))
 		}
 	}

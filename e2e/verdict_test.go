@@ -81,13 +81,13 @@ func firstProbe(t *testing.T, d *daemon) {
 		d.create(r.name, r.hc, command("sh", "-c", fmt.Sprintf("sleep %v; touch /tmp/ready; exec /app", r.ready.Seconds())))
 	}
 	for _, r := range rows {
-		c := d.awaitHealth(10*time.Second+2*e, r.name, "healthy")
+		c := d.awaitHealth(10*time.Second+2*e(), r.name, "healthy")
 		log := c.State.Health.Log
-		if first := since(t, c, log[0].Start); first < r.wait || first > r.wait+e && len(log) < 5 {
+		if first := since(t, c, log[0].Start); first < r.wait || first > r.wait+e() && len(log) < 5 {
 			t.Errorf("%s: first probe after %v, want %v", r.name, first, r.wait)
 		}
 		pass := slices.IndexFunc(log, func(r *container.HealthcheckResult) bool { return r.ExitCode == 0 })
-		if at := since(t, c, log[pass].End); at > r.pass+e && len(log) < 5 {
+		if at := since(t, c, log[pass].End); at > r.pass+e() && len(log) < 5 {
 			t.Errorf("%s: healthy after %v, want %v", r.name, at, r.pass)
 		}
 		d.awaitTask(5*time.Second, r.name, "running", func(x task) bool { return x.Status.State == "running" })
@@ -105,10 +105,10 @@ func startPeriod(t *testing.T, d *daemon) {
 	}
 	touch(t, ctl, "ok")
 	passed := time.Now()
-	d.awaitTask(500*time.Millisecond+e, "graced", "running", func(x task) bool { return x.Status.State == "running" })
+	d.awaitTask(500*time.Millisecond+e(), "graced", "running", func(x task) bool { return x.Status.State == "running" })
 	t.Logf("RUNNING %v after it was ready", time.Since(passed))
 	untouch(t, ctl, "ok")
-	x := d.awaitTask(2*time.Second+2*e, "graced", "failed", failed)
+	x := d.awaitTask(2*time.Second+2*e(), "graced", "failed", failed)
 	if !strings.Contains(x.Status.Err, "2/2") {
 		t.Errorf("failed with %q", x.Status.Err)
 	}
@@ -140,7 +140,7 @@ func startPeriodAfterPull(t *testing.T, d *daemon) {
 	begun := time.Now()
 	hc := probe([]string{"CMD", "/app", "-probe", "http://127.0.0.1/health"}, timing(500*time.Millisecond, time.Second, 1), starting(period, 0))
 	d.create("pulled", hc, image(ref.String()), command("/app", "-delay", "2s"), restarts(0))
-	d.awaitTask(slow+period+2*e, "pulled", "running", func(x task) bool { return x.Status.State == "running" })
+	d.awaitTask(slow+period+2*e(), "pulled", "running", func(x task) bool { return x.Status.State == "running" })
 	if took := time.Since(begun); took < slow+2*time.Second {
 		t.Fatalf("running after %v: the pull was not slow", took)
 	}
@@ -172,7 +172,7 @@ func noPass(t *testing.T, d *daemon) {
 		d.create(r.name, r.hc)
 	}
 	for _, r := range rows {
-		x := d.awaitTask(20*time.Second+e, r.name, "failed", failed)
+		x := d.awaitTask(20*time.Second+e(), r.name, "failed", failed)
 		for _, want := range r.err {
 			if !strings.Contains(x.Status.Err, want) {
 				t.Errorf("%s: %q does not say %q", r.name, x.Status.Err, want)
@@ -250,7 +250,7 @@ func edgeValues(t *testing.T, d *daemon) {
 	if warnings := d.create("foo", probe([]string{"FOO", "x"})); len(warnings) != 1 {
 		t.Errorf("an unknown kind: %q", warnings)
 	}
-	d.awaitHealth(5*time.Second+2*e, "zeros", "healthy")
+	d.awaitHealth(5*time.Second+2*e(), "zeros", "healthy")
 	x := serviceSpec("edge2", probe([]string{"CMD", "true"}))
 	x.TaskTemplate.ContainerSpec.Healthcheck.Interval = 500000
 	if err := d.change("zeros", func(s *swarm.ServiceSpec) { s.TaskTemplate = x.TaskTemplate }); err == nil || !strings.Contains(err.Error(), "400") {
@@ -334,8 +334,8 @@ func TestVerdictsOverARestart(t *testing.T) {
 	d.start()
 	up := time.Now()
 	for _, name := range []string{"a", "c"} {
-		c := d.awaitProbes(time.Second+2*e, name, 1)
-		if first := c.State.Health.Log[0].Start.Sub(up); first > time.Second+e {
+		c := d.awaitProbes(time.Second+2*e(), name, 1)
+		if first := c.State.Health.Log[0].Start.Sub(up); first > time.Second+e() {
 			t.Errorf("%s is probed %v after the restart", name, first)
 		}
 		if c.ID != was[name].ID || c.State.Pid != was[name].State.Pid {
@@ -347,18 +347,18 @@ func TestVerdictsOverARestart(t *testing.T) {
 	}
 
 	// c fails at once, were its period over; it has what is left of it.
-	x := d.awaitTask(period+2*e, "c", "failed", failed)
+	x := d.awaitTask(period+2*e(), "c", "failed", failed)
 	c, ok := d.look(x.Status.ContainerStatus.ContainerID)
 	if !ok {
 		t.Fatal("c's container is gone")
 	}
 	last := c.State.Health.Log[len(c.State.Health.Log)-1]
-	if at := since(t, was["c"], last.Start); at < period || at > period+time.Second+e {
+	if at := since(t, was["c"], last.Start); at < period || at > period+time.Second+e() {
 		t.Errorf("c was condemned by a probe %v after its start, want its start period of %v", at, period)
 	}
 
 	// b is stopped to its end, by the second daemon, for the first one's reason.
-	x = d.awaitTask(20*time.Second+e, "b", "failed", failed)
+	x = d.awaitTask(20*time.Second+e(), "b", "failed", failed)
 	if !strings.Contains(x.Status.Err, "unhealthy") || !strings.Contains(x.Status.Err, "2/2") {
 		t.Errorf("b failed with %q", x.Status.Err)
 	}
@@ -376,7 +376,7 @@ func TestVerdictsOverARestart(t *testing.T) {
 
 	// a needs two failures of its own again.
 	touch(t, ctl, "a")
-	x = d.awaitTask(3*time.Second+2*e, "a", "failed", failed)
+	x = d.awaitTask(3*time.Second+2*e(), "a", "failed", failed)
 	if !strings.Contains(x.Status.Err, "2/2") {
 		t.Errorf("a failed with %q", x.Status.Err)
 	}

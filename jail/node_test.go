@@ -29,7 +29,7 @@ const onJails = platform.OS == "freebsd"
 
 // patience is how long a thing that must happen is waited for. A FreeBSD to
 // test on may be an emulated one.
-var patience = map[bool]time.Duration{false: 20 * time.Second, true: 3 * time.Minute}[runtime.GOOS == "freebsd"]
+var patience = map[bool]time.Duration{false: time.Minute, true: 3 * time.Minute}[runtime.GOOS == "freebsd"]
 
 // The test binary is the shim as well, a daemon that can be killed, and a
 // command for roots that have it not.

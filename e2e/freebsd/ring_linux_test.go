@@ -27,6 +27,7 @@ import (
 
 	"satld/internal/fakefreebsd"
 	"satld/internal/fakefreebsd/world"
+	"satld/internal/slowday"
 	"satld/network/nettest"
 )
 
@@ -429,8 +430,8 @@ func (r *ring) until(what string, ok func() bool) {
 
 func (r *ring) within(limit time.Duration, what string, ok func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(limit); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	for begun := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
+		if slowday.Over(begun, limit) {
 			r.t.Fatalf("not within %v: %s", limit, what)
 		}
 	}
