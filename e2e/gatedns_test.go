@@ -14,6 +14,8 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/events"
 	"github.com/docker/docker/api/types/swarm"
+
+	"satld/internal/slowday"
 )
 
 // The cases of the list "gate-dns", and where each is shown:
@@ -252,7 +254,7 @@ func TestPeersFindEachOther(t *testing.T) {
 				t.Errorf("the plain name lists %d", n)
 			}
 		}
-		if time.Since(begun) > 30*time.Second {
+		if time.Since(begun) > slowday.Of(30*time.Second) {
 			t.Fatalf("not all healthy within 30s: %+v", d.tasks("db"))
 		}
 		time.Sleep(20 * time.Millisecond)

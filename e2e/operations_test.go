@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+
+	"satld/internal/slowday"
 )
 
 // watched makes a service with a probe, on every node.
@@ -66,7 +68,7 @@ func (d *daemon) onlyReads(service string) {
 		if out := d.docker(read...); read[0] == "service" && !strings.Contains(out, service) {
 			d.t.Errorf("docker %s: %s", strings.Join(read, " "), out)
 		}
-		if took := time.Since(begun); took > 4*time.Second { // a leader would be waited for longer
+		if took := time.Since(begun); took > slowday.Of(4*time.Second) { // a leader would be waited for longer
 			d.t.Errorf("docker %s took %v", strings.Join(read, " "), took)
 		}
 	}
@@ -75,7 +77,7 @@ func (d *daemon) onlyReads(service string) {
 	if status != 503 || !strings.Contains(string(answer), "try again") {
 		d.t.Errorf("a change without a majority: %d %s", status, answer)
 	}
-	if took := time.Since(begun); took > 15*time.Second {
+	if took := time.Since(begun); took > slowday.Of(15*time.Second) {
 		d.t.Errorf("it was refused after %v", took)
 	}
 }

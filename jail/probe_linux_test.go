@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"satld/internal/slowday"
 )
 
 // processes are the container's, by name and state, from the host's view.
@@ -57,7 +59,7 @@ func TestProbeTimesOutAndIsKilled(t *testing.T) { // cases/probe.md, probe-1
 		{"sh", "-c", "trap '' TERM INT HUP; echo printed; while :; do sleep 1; done"},
 	} {
 		code, out, took, err := n.probe(s.ID, 300*time.Millisecond, argv...)
-		if err != nil || code != 137 || took < 300*time.Millisecond || took > 1300*time.Millisecond {
+		if err != nil || code != 137 || took < 300*time.Millisecond || took > slowday.Of(1300*time.Millisecond) {
 			t.Errorf("%q: %d, %v after %v", argv, code, err, took)
 		}
 		if strings.Contains(argv[len(argv)-1], "printed") && out != "printed\n" {
@@ -87,7 +89,7 @@ func TestProbeLeavesNothing(t *testing.T) { // cases/probe.md, probe-2
 				"setsid sh -c 'while :; do sleep 600 & sleep 0.01; done' & sleep 0.1; exit 5",
 			} {
 				code, _, took, err := n.probe(s.ID, 300*time.Millisecond, "sh", "-c", script)
-				if err != nil || took > 2*time.Second {
+				if err != nil || took > slowday.Of(2*time.Second) {
 					t.Errorf("%q: %d, %v after %v", script, code, err, took)
 				}
 				if after, zombies := n.processes(s.ID); len(after) != len(before) || zombies > 0 {
@@ -106,7 +108,7 @@ func TestProbeBackgroundChildDoesNotDelay(t *testing.T) {
 	s := n.spec(noReaper)
 	n.start(s)
 	code, out, took, err := n.probe(s.ID, 20*time.Second, "sh", "-c", "echo ok; sleep 600 & exit 4")
-	if err != nil || code != 4 || out != "ok\n" || took > time.Second {
+	if err != nil || code != 4 || out != "ok\n" || took > slowday.Of(time.Second) {
 		t.Fatalf("%d %q %v after %v", code, out, err, took)
 	}
 }

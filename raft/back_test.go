@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"satld/internal/slowday"
 )
 
 // However long a member was away, the leader sends it what it missed within a
@@ -28,12 +30,12 @@ func TestBackAfterLong(t *testing.T) {
 				x.heal(gone)
 				back := time.Now()
 				for x.nodes[gone].fsm.version() != x.nodes[l].fsm.version() {
-					if time.Since(back) > time.Minute {
+					if time.Since(back) > slowday.Of(time.Minute) {
 						t.Fatal("not within a minute")
 					}
 					time.Sleep(10 * time.Millisecond)
 				}
-				if took := time.Since(back); took > time.Second {
+				if took := time.Since(back); took > slowday.Of(time.Second) {
 					t.Errorf("it has caught up %v after its return", took)
 				}
 			})

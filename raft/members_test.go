@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"satld/internal/slowday"
 )
 
 func member3(n *Node, id string) Member {
@@ -33,7 +35,7 @@ func TestStepDown(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := x.leader(1, 2)
-		if took := time.Since(begun); took > time.Second {
+		if took := time.Since(begun); took > slowday.Of(time.Second) {
 			t.Errorf("a new leader after %v", took)
 		}
 		if err := x.nodes[l].create("b", "second"); err != nil {
@@ -129,7 +131,7 @@ func TestBackAfterCompaction(t *testing.T) {
 		if got := x.agree(); len(got) != 300 {
 			t.Errorf("%d services after the snapshot", len(got))
 		}
-		if took := time.Since(begun); took > 30*time.Second {
+		if took := time.Since(begun); took > slowday.Of(30*time.Second) {
 			t.Errorf("it had caught up after %v", took)
 		}
 		if left := x.cutTransfers.Load(); left != 0 {

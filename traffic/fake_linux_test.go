@@ -15,6 +15,7 @@ import (
 
 	"satld/internal/fakefreebsd"
 	"satld/internal/fakefreebsd/world"
+	"satld/internal/slowday"
 	"satld/pf"
 	"satld/platform/command"
 	"satld/redirect"
@@ -248,7 +249,7 @@ func TestFakeFailedCallIsRetried(t *testing.T) {
 	n.Hang("-T replace", 1, time.Minute)
 	begun := time.Now()
 	n.put(task(2, serving), task(3, serving))
-	if took := time.Since(begun); took > 30*time.Second || !errors.Is(n.Health(), context.DeadlineExceeded) {
+	if took := time.Since(begun); took > slowday.Of(30*time.Second) || !errors.Is(n.Health(), context.DeadlineExceeded) {
 		t.Errorf("%s, %v", took, n.Health())
 	}
 	n.now = time.Now()
