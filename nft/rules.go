@@ -117,6 +117,12 @@ func plan(r redirect.Rules) (out []rule) {
 	}
 	dns("input")
 	for _, p := range bySpecific(r.Pools) {
+		if len(p.Members) > 0 && p.Proto == "tcp" {
+			// What conntrack cannot place, as a segment that comes from outside
+			// of the window, is not redirected; the host would answer it with a
+			// reset, and so end a connection to a task.
+			add("input", `ct state invalid %sdrop`, match(p))
+		}
 		if len(p.Members) == 0 {
 			add("input", `ct state new %s%s`, match(p), refusal(p.Proto))
 		} else if !p.Key().Any() {
@@ -132,6 +138,9 @@ func plan(r redirect.Rules) (out []rule) {
 			add("forward", `iifname != %q oifname %q drop`, s.Bridge, s.Bridge)
 			continue
 		}
+		// The other way such a segment would go out with the task's own address,
+		// and the client answer that with a reset.
+		add("forward", `iifname %q oifname != %q ct state invalid drop`, s.Bridge, s.Bridge)
 		// Into a network only what was asked for from inside, and what came
 		// through a published port: not from our other networks, nor from
 		// neighbours of the host that made themselves a route.
