@@ -24,6 +24,7 @@ import (
 	"github.com/moby/swarmkit/v2/ca"
 	"github.com/moby/swarmkit/v2/manager/state/store"
 
+	"satld/platform/atomicfile"
 	"satld/raft"
 )
 
@@ -207,7 +208,7 @@ func Restore(stateDir string, r io.Reader, log *slog.Logger) (About, error) {
 	}
 	undo := func(err error) error { return errors.Join(err, os.RemoveAll(d.next), os.RemoveAll(d.nextRaft)) }
 	for name, mode := range map[string]os.FileMode{backupRoot: 0o644, backupCert: 0o644, backupKey: 0o600} {
-		if err := writeFile(filepath.Join(d.next, filepath.Base(name)), parts[name], mode); err != nil {
+		if err := atomicfile.WriteDurably(filepath.Join(d.next, filepath.Base(name)), parts[name], mode); err != nil {
 			return about, undo(err)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/moby/swarmkit/v2/ca"
 	swarmid "github.com/moby/swarmkit/v2/identity"
+
+	"satld/platform/atomicfile"
 )
 
 // identity is who this node is: a certificate whose common name is the node's
@@ -63,7 +65,7 @@ func createIdentity(paths *ca.SecurityConfigPaths, krw *ca.KeyReadWriter) (*iden
 		return nil, fmt.Errorf("make a root certificate: %w", err)
 	}
 	// The root's key is kept in the replicated store. Until it is there (seed)
-	// it has to outlive a crash.
+	// it has to outlive a crash, of the machine too.
 	signer, err := root.Signer()
 	if err != nil {
 		return nil, err
@@ -71,7 +73,7 @@ func createIdentity(paths *ca.SecurityConfigPaths, krw *ca.KeyReadWriter) (*iden
 	if err := os.MkdirAll(filepath.Dir(paths.RootCA.Key), 0o700); err != nil {
 		return nil, err
 	}
-	if err := writeFile(paths.RootCA.Key, signer.Key, 0o600); err != nil {
+	if err := atomicfile.WriteDurably(paths.RootCA.Key, signer.Key, 0o600); err != nil {
 		return nil, err
 	}
 	if err := ca.SaveRootCA(root, paths.RootCA); err != nil {
@@ -125,23 +127,4 @@ func certificateID(path string) (string, error) {
 		return "", nil
 	}
 	return cert.Subject.CommonName, nil
-}
-
-// writeFile replaces the file at path in one step and syncs it.
-func writeFile(path string, data []byte, mode os.FileMode) error {
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
-		os.Remove(tmp)
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/moby/swarmkit/v2/api"
 	"github.com/moby/swarmkit/v2/remotes"
+
+	"satld/platform/atomicfile"
 )
 
 // rememberPeriod is how often new managers are written down.
@@ -114,12 +116,14 @@ func (r *remembered) setManagers(peers []api.Peer) error {
 	return nil
 }
 
+// writeMembership waits for the disk: which cluster the node is in decides what
+// of its state is removed (finishChange). It changes with the managers.
 func writeMembership(file string, m membership) error {
 	b, err := json.MarshalIndent(m, "", "\t")
 	if err != nil {
 		return err
 	}
-	return writeFile(file, append(b, '\n'), 0o600)
+	return atomicfile.WriteDurably(file, append(b, '\n'), 0o600)
 }
 
 // keepKnown writes down which managers the cluster has, and on a manager keeps

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 
 	"github.com/moby/swarmkit/v2/api"
+
+	"satld/platform/atomicfile"
 )
 
 // An operator's word on a task or a node takes it out of pools and names
@@ -92,7 +94,7 @@ func (n *Node) saveNodeState() error {
 	if err := os.MkdirAll(n.dir, 0o700); err != nil {
 		return err
 	}
-	return replaceFile(n.nodeFile(), data)
+	return atomicfile.Write(n.nodeFile(), data, fileMode)
 }
 
 // loadNodeState reads it; what cannot be read is not known yet.

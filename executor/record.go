@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+
+	"satld/platform/atomicfile"
 )
 
 // recordVersion is bumped when an older daemon could not read the record.
@@ -108,8 +110,13 @@ func (r *Record) endRun() {
 // recordFile is where a container's record is kept.
 func recordFile(dir, id string) string { return filepath.Join(dir, id, "container.json") }
 
-// saveRecord writes the record in one step: a crash leaves the old one or the
-// new one.
+// fileMode of what the node writes down.
+const fileMode = 0o600
+
+// saveRecord writes the record in one step. It does not wait for the disk, at
+// each change of a container's state: a power cut ends the container, and its
+// task is replaced whatever the record says. One that is damaged by then costs
+// its container (loadRecords).
 func saveRecord(dir string, r Record) error {
 	r.Version = recordVersion
 	data, err := json.Marshal(r)
@@ -120,25 +127,8 @@ func saveRecord(dir string, r Record) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("save record of container %s: %w", r.ID, err)
 	}
-	if err := replaceFile(path, data); err != nil {
+	if err := atomicfile.Write(path, data, fileMode); err != nil {
 		return fmt.Errorf("save record of container %s: %w", r.ID, err)
-	}
-	return nil
-}
-
-// replaceFile writes a file in one step.
-func replaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }

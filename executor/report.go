@@ -18,6 +18,7 @@ import (
 
 	"satld/healthcheck"
 	"satld/jail"
+	"satld/platform/atomicfile"
 )
 
 // Report is what a task that failed its deploy leaves, collected before it is
@@ -144,7 +145,7 @@ func (n *Node) console(r Record) *healthcheck.Console {
 }
 
 // reportFile is where a report waits until the leader has it, so that a later
-// daemon goes on with it.
+// daemon goes on with it; a power cut may lose it.
 func (n *Node) reportFile(id string) string { return filepath.Join(n.dir, id, "report.json") }
 
 func (n *Node) writeReport(c *Container, data []byte) error {
@@ -153,7 +154,7 @@ func (n *Node) writeReport(c *Container, data []byte) error {
 	if c.erased {
 		return nil
 	}
-	return replaceFile(n.reportFile(c.id), data)
+	return atomicfile.Write(n.reportFile(c.id), data, fileMode)
 }
 
 // deliver offers a report to the leader until it is kept, cannot be, or its

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"satld/platform/atomicfile"
 )
 
 // reopen closes a store and opens it again with a log that is read.
@@ -130,23 +132,23 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestCrashInWriteFile: what a crash leaves beside a file is overwritten, or
+// TestUnfinishedFiles: what a crash leaves beside a file is overwritten, or
 // goes with a directory that has no record.
-func TestCrashInWriteFile(t *testing.T) {
+func TestUnfinishedFiles(t *testing.T) {
 	s := open(t, Config{})
 	img := load(t, s, twoLayers(t))
 	s, _ = reopen(t, s, func() {
-		write(t, "half", s.path(indexName+unfinishedSuffix))
-		write(t, "half", s.path("configs", hexOf(testID('a'))+unfinishedSuffix))
+		write(t, "half", atomicfile.Unfinished(s.path(indexName)))
+		write(t, "half", atomicfile.Unfinished(s.path("configs", hexOf(testID('a')))))
 		if err := os.Mkdir(s.containerDir("c"), 0o711); err != nil {
 			t.Fatal(err)
 		}
-		write(t, "half", s.containerDir("c"), containerMeta+unfinishedSuffix)
+		write(t, "half", s.containerDir("c"), atomicfile.Unfinished(containerMeta))
 	})
 	missing(t, s.containerDir("c"))
 	if err := s.Tag(img.ID, "again:1"); err != nil {
 		t.Fatal(err)
 	}
-	missing(t, s.path(indexName+unfinishedSuffix))
+	missing(t, atomicfile.Unfinished(s.path(indexName)))
 	tidy(t, s)
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"satld/platform/atomicfile"
 )
 
 // reserveSize is the bytes kept to write an index with on a full disk: a
@@ -20,9 +22,10 @@ func (s *Store) keepReserve() {
 	if st, err := os.Stat(s.path("reserve")); err == nil && st.Size() == reserveSize {
 		return
 	}
+	// Durably, so that the space is taken now; once in a long time.
 	data := make([]byte, reserveSize)
 	rand.Read(data)
-	if err := writeFile(s.path("reserve"), data); err != nil {
+	if err := atomicfile.WriteDurably(s.path("reserve"), data, fileMode); err != nil {
 		s.log.Warn("no space is kept for removing images on a full disk", "error", err)
 	}
 }

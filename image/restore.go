@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"satld/platform/atomicfile"
 )
 
 // restore reads the state and sweeps what it does not name.
@@ -158,7 +160,7 @@ func (s *Store) restoreContainers() error {
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 			// Somebody else's; or ours, empty, of a crash beside the record's
 			// first or last moment. Only an empty directory can go this way.
-			unix.Unlink(filepath.Join(s.containerDir(d.Name()), containerMeta+unfinishedSuffix))
+			unix.Unlink(atomicfile.Unfinished(filepath.Join(s.containerDir(d.Name()), containerMeta)))
 			unix.Rmdir(s.containerDir(d.Name()))
 			continue
 		}

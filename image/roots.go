@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"satld/platform"
+	"satld/platform/atomicfile"
 	"satld/platform/command"
 )
 
@@ -169,7 +170,9 @@ func (s *Store) makeRoot(ctx context.Context, dir string, c container, unwritten
 		if err != nil {
 			return err
 		}
-		if err := writeFile(filepath.Join(dir, containerMeta), data); err != nil {
+		// Durably: roots outlive the machine's restart, and one without a record
+		// would be taken for somebody else's and stay. It is written once.
+		if err := atomicfile.WriteDurably(filepath.Join(dir, containerMeta), data, fileMode); err != nil {
 			return err
 		}
 	}
@@ -253,7 +256,7 @@ func (s *Store) discard(ctx context.Context, id string) error {
 	if err := s.roots.remove(ctx, dir); err != nil {
 		return err
 	}
-	if err := removeAll(dir, containerMeta+unfinishedSuffix, containerMeta); err != nil {
+	if err := removeAll(dir, atomicfile.Unfinished(containerMeta), containerMeta); err != nil {
 		return err
 	}
 	err := os.Remove(dir)

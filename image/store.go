@@ -18,6 +18,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
+	"satld/platform/atomicfile"
 	"satld/platform/command"
 )
 
@@ -49,7 +50,7 @@ type Config struct {
 //	tmp/            work in progress; emptied by Open
 //	reserve         a little space that Remove gives up on a full disk
 //
-// Layers and configs are put in place before the index names them, and go
+// The index and what it names outlive a power cut. Layers and configs are put in place before the index names them, and go
 // after it names them no more; Open deletes those that it does not name. So a
 // crash at any moment leaves the state before or after.
 type Store struct {
@@ -141,7 +142,7 @@ func (s *Store) Close() error { return s.lock.Close() }
 
 // lockFile takes the lock that keeps a second program out.
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, fileMode)
 	if err != nil {
 		return nil, fmt.Errorf("locking image store: %w", err)
 	}
@@ -154,6 +155,9 @@ func lockFile(path string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// fileMode of the store's own files: nobody else's business.
+const fileMode = 0o600
 
 func (s *Store) path(elem ...string) string {
 	return filepath.Join(append([]string{s.dir}, elem...)...)
@@ -175,7 +179,7 @@ func (s *Store) update(f func(index) (index, error)) error {
 	if err := s.keepOldIndex(); err != nil {
 		return err
 	}
-	if err := writeFile(s.path(indexName), data); err != nil {
+	if err := atomicfile.WriteDurably(s.path(indexName), data, fileMode); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -12,6 +12,8 @@ import (
 	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"satld/platform/atomicfile"
 )
 
 // transaction is one load, pull or import at work. It keeps the layers that
@@ -124,7 +126,7 @@ func (t *transaction) commit(images []newImage) error {
 		if t.s.index.Images[img.id] {
 			continue
 		}
-		if err := writeFile(t.s.path("configs", hexOf(img.id)), img.config.raw); err != nil {
+		if err := atomicfile.WriteDurably(t.s.path("configs", hexOf(img.id)), img.config.raw, fileMode); err != nil {
 			t.s.dropConfigs(images)
 			return err
 		}

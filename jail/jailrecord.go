@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"satld/platform/atomicfile"
 )
 
 // jailRecord is what is known of a jail from before it is made until nothing
@@ -70,32 +72,17 @@ func (d *jailRecords) delete(name string, r jailRecord, log *slog.Logger) {
 	d.deleted[name] = r.Deleted
 }
 
-// write replaces a record in one step.
-func (d *jailRecords) write(name string, r jailRecord) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write the record of jail %s: %w", name, err)
-		}
-	}()
+// write replaces a record. It does not wait for the disk, at each start and end
+// of a jail: a power cut ends the jail and its mounts with it.
+func (d *jailRecords) write(name string, r jailRecord) error {
 	b, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(d.dir, ".tmp-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
 	if err == nil {
-		err = os.Rename(f.Name(), d.file(name))
+		err = atomicfile.Write(d.file(name), b, 0o600)
 	}
 	if err != nil {
-		os.Remove(f.Name())
+		return fmt.Errorf("write the record of jail %s: %w", name, err)
 	}
-	return err
+	return nil
 }
 
 func (d *jailRecords) remove(name string) error {

@@ -9,16 +9,17 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
+
+	"satld/platform/atomicfile"
 )
 
 // leases is what the state directory remembers: which networks this node has
-// and which container has which address. It is written, by rename, before what
-// it names is made, so that a crash at any point leaves nothing unnamed.
+// and which container has which address. It is written before what it names is
+// made, so that a crash at any point leaves nothing unnamed.
 //
-// It is not synced to the disk: only a crash of the machine could lose a
-// renamed file, and that takes the interfaces with it (Boot).
+// It does not wait for the disk, at each attachment: only a crash of the machine
+// could lose what was written, and that takes the interfaces with it (Boot).
 type leases struct {
 	Version int `json:"version"`
 	// Boot is the kernel's boot ID: links, namespaces and containers do not
@@ -93,18 +94,8 @@ func (l *leases) save(path string) error {
 	if err != nil {
 		return fmt.Errorf("write leases: %w", err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".leases-*")
-	if err != nil {
+	if err := atomicfile.Write(path, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write leases: %w", err)
-	}
-	_, err = tmp.Write(append(text, '\n'))
-	err = errors.Join(err, tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
-		return fmt.Errorf("write leases %s: %w", path, err)
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (s *server) create(id string, req CreateRequest) (pid int, err error) {
 	c.init.Ticks, _ = StartTicks(pid) // 0 when it has ended already: then nobody will ask
 	c.init.OOMFile = oomFile(pid)
 	c.init.Waiting = commandLine(pid)
-	if err := writeJSON(s.dir.file(id, initName), c.init); err != nil {
+	if err := s.dir.writeInit(id, c.init); err != nil {
 		signalPid(pid)
 		return 0, err
 	}

@@ -18,6 +18,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"satld/platform/atomicfile"
 )
 
 // Dir is a state directory: what the shim and the daemon both read and write.
@@ -28,6 +30,8 @@ const (
 	lockName    = "shim.lock"
 	initName    = "init.json"
 	startedName = "started.json"
+	endedName   = "ended.json" // an exit that is not for all to see yet
+	exitName    = "exit.json"
 )
 
 // Containers is the directory that has one directory per container.
@@ -61,7 +65,8 @@ type Init struct {
 	LogMaxFiles int      `json:",omitempty"`
 }
 
-// Started is when the first process was let run.
+// Started is when the first process was let run. It says nothing once the
+// machine was started anew, so that no start waits for the disk because of it.
 type Started struct{ At time.Time }
 
 // Exit is how it ended.
@@ -103,8 +108,18 @@ func (d Dir) ReadStarted(id string) (v Started, ok bool, err error) {
 
 // ReadExit: see ReadInit.
 func (d Dir) ReadExit(id string) (v Exit, ok bool, err error) {
-	ok, err = readJSON(d.file(id, "exit.json"), &v)
+	ok, err = readJSON(d.file(id, exitName), &v)
 	return v, ok, err
+}
+
+// writeInit waits for the disk: a container whose first process is not known
+// any more after a power cut would be waited for for good.
+func (d Dir) writeInit(id string, v Init) error {
+	return writeJSON(atomicfile.WriteDurably, d.file(id, initName), v)
+}
+
+func (d Dir) writeStarted(id string, v Started) error {
+	return writeJSON(atomicfile.Write, d.file(id, startedName), v)
 }
 
 // WriteExit writes down how a container ended, unless that is known already.
@@ -112,7 +127,7 @@ func (d Dir) WriteExit(id string, e Exit) error {
 	if known, err := d.knowsExit(id); known || err != nil {
 		return err
 	}
-	return writeJSON(d.file(id, "exit.json"), e)
+	return writeJSON(atomicfile.WriteDurably, d.file(id, exitName), e)
 }
 
 // knowsExit tells whether an exit is written down that can be read.
@@ -124,11 +139,11 @@ func (d Dir) knowsExit(id string) (bool, error) {
 	return ok, err
 }
 
-// endedName is the exit before the output that came before it is in the log.
-const endedName = "ended.json"
-
+// writeEnded writes down the exit before the output that came before it is in
+// the log. It waits for the disk: there is no other copy of an exit status, and
+// a task that ended well would be run again.
 func (d Dir) writeEnded(id string, e Exit) error {
-	return writeJSON(d.file(id, endedName), e)
+	return writeJSON(atomicfile.WriteDurably, d.file(id, endedName), e)
 }
 
 func (d Dir) readEnded(id string) (v Exit, ok bool, err error) {
@@ -136,12 +151,13 @@ func (d Dir) readEnded(id string) (v Exit, ok bool, err error) {
 	return v, ok, err
 }
 
-// publishEnded makes it the exit, unless the daemon wrote down another.
+// publishEnded makes it the exit, unless the daemon wrote down another. A power
+// cut may undo that: the next shim finds it again.
 func (d Dir) publishEnded(id string) error {
 	if known, err := d.knowsExit(id); known || err != nil {
 		return err
 	}
-	return os.Rename(d.file(id, endedName), d.file(id, "exit.json"))
+	return os.Rename(d.file(id, endedName), d.file(id, exitName))
 }
 
 func readJSON(path string, v any) (bool, error) {
@@ -158,42 +174,11 @@ func readJSON(path string, v any) (bool, error) {
 	return true, nil
 }
 
-// writeJSON replaces path in one step, so that a reader or a crash, of the
-// machine too, finds the old content or the new one.
-func writeJSON(path string, v any) error {
+// writeJSON writes a value by one of atomicfile's ways.
+func writeJSON(write func(path string, data []byte, mode fs.FileMode) error, path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if _, err = f.Write(b); err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
-}
-
-// syncDir has the names in a directory on the disk.
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return write(path, b, 0o600)
 }

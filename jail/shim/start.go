@@ -32,7 +32,7 @@ func (s *server) start(id string, req StartRequest) (time.Time, error) {
 	// Written down first: on a full disk it is not started, rather than
 	// started and nobody knows.
 	at := time.Now()
-	if err := writeJSON(s.dir.file(id, startedName), Started{At: at}); err != nil {
+	if err := s.dir.writeStarted(id, Started{At: at}); err != nil {
 		return time.Time{}, err
 	}
 	switch {

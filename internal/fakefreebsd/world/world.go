@@ -17,6 +17,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"satld/platform/atomicfile"
 )
 
 // World is everything that one fake host remembers.
@@ -219,11 +221,10 @@ func save(dir string, w *World) error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(dir, fmt.Sprintf(".world-%d", os.Getpid()))
-	if err := os.WriteFile(tmp, data, fileMode); err != nil {
+	if err := atomicfile.Write(filepath.Join(dir, "world.json"), data, fileMode); err != nil {
 		return fmt.Errorf("write the fake host: %w", err)
 	}
-	return os.Rename(tmp, filepath.Join(dir, "world.json"))
+	return nil
 }
 
 // Exists tells whether dir holds a world.
