@@ -50,8 +50,8 @@ type member struct {
 	caServer   *ca.Server
 	logs       *logbroker.LogBroker
 
-	observer  *mesh.Observer // nil on a worker
-	directory *mesh.Directory
+	observer  *mesh.Observer
+	directory *mesh.Directory // nil on a worker
 
 	listener net.Listener
 	streams  *streams // raft's connections
@@ -115,6 +115,7 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 	n.conns = newConns(n.id.sec)
 	n.conns.unary = n.awaitApplied
 	n.broker = connectionbroker.New(remotes.NewRemotes(n.remember.managers()...))
+	n.observer = n.newObserver()
 	if n.tasks, err = n.openTasks(); err != nil {
 		return nil, err
 	}
@@ -146,7 +147,7 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 	n.streams.member.Store(&at)
 	n.caughtUp.Store(!n.raft.Empty() || !joined)
 	n.store = n.raft.Store()
-	n.observer, n.directory = n.newObserver(), &mesh.Directory{Boot: cfg.life.Name()}
+	n.directory = &mesh.Directory{Boot: cfg.life.Name()}
 	n.members = newMembers(n.raft, n.id.sec, n.conns)
 	n.dispatcher = dispatcher.New()
 	n.caServer = ca.NewServer(n.store, n.id.sec)

@@ -41,14 +41,7 @@ func (n *member) keepMesh(ctx context.Context) error {
 	}
 	g.Go(func() error { return teller.Run(ctx) })
 	if n.raft == nil {
-		reader := &mesh.Reader{Log: n.log, Entries: n.takeEntries, Ask: func(ctx context.Context, known string) (page mesh.Page, err error) {
-			peer, err := n.broker.Remotes().Select()
-			if err != nil {
-				return page, err
-			}
-			return page, n.ask(ctx, peer.Addr, "directory", known, &page)
-		}}
-		g.Go(func() error { return reader.Run(ctx) })
+		g.Go(func() error { return n.followDirectory(ctx) })
 		return g.Wait()
 	}
 	// Not out of the store as it is after a start, which knows of no other node
@@ -64,14 +57,14 @@ func (n *member) keepMesh(ctx context.Context) error {
 	n.observer.View = func() (mesh.View, <-chan struct{}) {
 		changed := watch.changed()
 		seen = n.elsewhere()
-		n.conns.keep(seen.keys(), true)
+		n.conns.keep(keysOf(seen.view), true)
 		return seen.view, changed
 	}
-	n.observer.Members = func(members []traffic.Member) {
+	n.observer.Members = func(members []traffic.Member, said map[string]mesh.Report) {
 		n.cfg.Traffic.SetRemote(members)
-		own, _ := n.cfg.Traffic.Own()
-		entries := seen.entries(members, own)
-		n.directory.Set(entries)
+		said[n.id.nodeID()], _ = n.cfg.life.Report(n.cfg.Traffic.Own)
+		nodes, entries := seen.page(said)
+		n.directory.Set(nodes, entries)
 		n.reach(entries)
 	}
 	g.Go(func() error { return watch.run(ctx) })
@@ -79,7 +72,7 @@ func (n *member) keepMesh(ctx context.Context) error {
 	return g.Wait()
 }
 
-// newObserver is this manager's view of the other nodes.
+// newObserver is this node's view of the others.
 func (n *member) newObserver() *mesh.Observer {
 	return &mesh.Observer{
 		Settings: n.cfg.NodeHealth, Log: n.log,
@@ -89,16 +82,37 @@ func (n *member) newObserver() *mesh.Observer {
 	}
 }
 
-// takeEntries is a worker's way to know the other nodes.
-func (n *member) takeEntries(entries []mesh.Entry) {
-	var members []traffic.Member
-	for _, e := range entries {
-		if e.NodeID != n.id.nodeID() && e.Member.TaskID != "" {
-			members = append(members, e.Member)
-		}
+// followDirectory is a worker's way to know of the other nodes, which it then
+// asks for itself, until ctx is done. What they say to a manager comes with the
+// directory, within moments.
+func (n *member) followDirectory(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	var latest mesh.Latest
+	n.observer.View = func() (mesh.View, <-chan struct{}) {
+		page, changed := latest.Get()
+		v := page.View(n.id.nodeID())
+		n.conns.keep(keysOf(v), true)
+		return v, changed
 	}
-	n.cfg.Traffic.SetRemote(members)
-	n.reach(entries)
+	n.observer.Members = func(members []traffic.Member, _ map[string]mesh.Report) { n.cfg.Traffic.SetRemote(members) }
+	// Not before there is a directory: see keepMesh.
+	observe := sync.OnceFunc(func() { g.Go(func() error { return n.observer.Run(ctx) }) })
+	reader := &mesh.Reader{Log: n.log,
+		Ask: func(ctx context.Context, known string) (page mesh.Page, err error) {
+			peer, err := n.broker.Remotes().Select()
+			if err != nil {
+				return page, err
+			}
+			return page, n.ask(ctx, peer.Addr, "directory", known, &page)
+		},
+		Page: func(page mesh.Page) {
+			latest.Set(page)
+			observe()
+			n.reach(page.Entries)
+		},
+	}
+	g.Go(func() error { return reader.Run(ctx) })
+	return g.Wait()
 }
 
 // reach hands on which addresses of overlay networks are on which other node.
@@ -126,15 +140,14 @@ func (n *member) otherManagers() []string {
 // elsewhere is what a manager's store has of nodes and their tasks.
 type elsewhere struct {
 	view  mesh.View
+	here  mesh.Node    // this node, as others ask it
+	own   []mesh.Entry // its tasks
 	nodes []mesh.Entry
-	hosts map[string]string         // of nodes, by ID
-	at    map[string]string         // the nodes of tasks, by task ID
-	own   map[string]traffic.Member // this node's tasks, by ID, as others reach them
-	self  string
+	hosts map[string]string // of nodes, by ID
 }
 
 func (n *member) elsewhere() elsewhere {
-	e := elsewhere{hosts: map[string]string{}, at: map[string]string{}, own: map[string]traffic.Member{}, self: n.id.nodeID()}
+	e, self := elsewhere{hosts: map[string]string{}}, n.id.nodeID()
 	var nodes []*api.Node
 	var tasks []*api.Task
 	var err error
@@ -156,9 +169,11 @@ func (n *member) elsewhere() elsewhere {
 		}
 		e.hosts[node.ID] = host
 		e.nodes = append(e.nodes, nodeEntry(node, host))
-		if node.ID != e.self {
-			down := node.Status.State == api.NodeStatus_DOWN || node.Status.State == api.NodeStatus_DISCONNECTED
-			e.view.Nodes = append(e.view.Nodes, mesh.Node{ID: node.ID, Addr: addr, Down: down})
+		down := node.Status.State == api.NodeStatus_DOWN || node.Status.State == api.NodeStatus_DISCONNECTED
+		if other := (mesh.Node{ID: node.ID, Addr: addr, Down: down}); node.ID == self {
+			e.here = other
+		} else {
+			e.view.Nodes = append(e.view.Nodes, other)
 		}
 	}
 	for _, t := range tasks {
@@ -171,9 +186,8 @@ func (n *member) elsewhere() elsewhere {
 		}
 		// An operator's word is no observation: it needs nobody to be asked.
 		m.Serving = m.Serving && Ready(t.Annotations) && !unready[t.NodeID]
-		e.at[t.ID] = t.NodeID
-		if t.NodeID == e.self {
-			e.own[t.ID] = m
+		if t.NodeID == self {
+			e.own = append(e.own, mesh.Entry{NodeID: self, Host: e.hosts[self], Member: m})
 		} else {
 			e.view.Tasks = append(e.view.Tasks, mesh.Task{NodeID: t.NodeID, Member: m})
 		}
@@ -181,37 +195,29 @@ func (n *member) elsewhere() elsewhere {
 	return e
 }
 
-// keys are the nodes as conns knows them.
-func (e elsewhere) keys() map[string]bool {
-	keys := make(map[string]bool, len(e.view.Nodes))
-	for _, node := range e.view.Nodes {
+// keysOf are the nodes of a view as conns knows them.
+func keysOf(v mesh.View) map[string]bool {
+	keys := make(map[string]bool, len(v.Nodes))
+	for _, node := range v.Nodes {
 		keys[node.ID+"@"+node.Addr] = true
 	}
 	return keys
 }
 
-// entries is the directory: the nodes, the tasks of others as judged, and this
-// node's own as its table has them.
-func (e elsewhere) entries(judged, own []traffic.Member) []mesh.Entry {
-	out := slices.Clone(e.nodes)
-	add := func(m traffic.Member) {
-		node := e.at[m.TaskID]
-		out = append(out, mesh.Entry{NodeID: node, Host: e.hosts[node], Member: m})
+// page is the directory: all nodes, with what they said last, and all tasks.
+func (e elsewhere) page(said map[string]mesh.Report) ([]mesh.Node, []mesh.Entry) {
+	nodes, entries := slices.Clone(e.view.Nodes), slices.Concat(e.nodes, e.own)
+	if e.here.ID != "" {
+		nodes = append(nodes, e.here)
 	}
-	for _, m := range judged {
-		add(m)
+	for i := range nodes {
+		nodes[i].Said = said[nodes[i].ID]
 	}
-	here := make(map[string]traffic.Member, len(own))
-	for _, m := range own {
-		here[m.TaskID] = m
+	for _, t := range e.view.Tasks {
+		entries = append(entries, mesh.Entry{NodeID: t.NodeID, Host: e.hosts[t.NodeID], Member: t.Member})
 	}
-	for id, m := range e.own {
-		now, known := here[id]
-		m.Serving, m.Unhealthy, m.Process = known && now.Serving, known && now.Unhealthy, known && now.Process
-		add(m)
-	}
-	slices.SortFunc(out, func(a, b mesh.Entry) int { return strings.Compare(a.Member.ContainerID, b.Member.ContainerID) })
-	return out
+	slices.SortFunc(entries, func(a, b mesh.Entry) int { return strings.Compare(a.Member.ContainerID, b.Member.ContainerID) })
+	return nodes, entries
 }
 
 // nodeEntry is a node's own addresses in overlay networks, which answers to

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/moby/swarmkit/v2/api"
-	"github.com/moby/swarmkit/v2/manager/state/store"
 
 	"satld/mesh"
 	"satld/traffic"
@@ -74,31 +73,71 @@ func (f *fakeTraffic) heard(taskID string, serving bool, within time.Duration) b
 	}
 }
 
+// asking is how often nodes under test ask each other.
+func asking(every time.Duration) mesh.Settings {
+	s := mesh.DefaultSettings()
+	s.Interval = every
+	return s
+}
+
 // pair is a manager and a worker with a task that publishes a port, and what
 // each has of traffic. Neither asks by itself.
 func pair(t testing.TB) (manager, worker *fakeTraffic, taskID string) {
 	t.Helper()
-	never := mesh.DefaultSettings()
-	never.Interval = time.Hour
 	manager, worker = newFakeTraffic(), newFakeTraffic()
-	a := startNode(t, stateDir(t), newFake(), func(c *Config) { c.Traffic, c.NodeHealth = manager, never })
-	b := startNode(t, stateDir(t), newFake(), func(c *Config) { c.Traffic, c.NodeHealth = worker, never })
+	a := startNode(t, stateDir(t), newFake(), func(c *Config) { c.Traffic, c.NodeHealth = manager, asking(time.Hour) })
+	b := startNode(t, stateDir(t), newFake(), func(c *Config) { c.Traffic, c.NodeHealth = worker, asking(time.Hour) })
 	join(t, b, a, api.NodeRoleWorker)
+	return manager, worker, publisher(t, a, b)
+}
+
+// publisher is a task on a node, of a service that publishes a port.
+func publisher(t testing.TB, manager, on *running) (taskID string) {
+	t.Helper()
 	spec := replicas("web", 1, &api.PortConfig{Protocol: api.ProtocolTCP, TargetPort: 80, PublishedPort: 8080})
-	spec.Task.Placement = &api.Placement{Constraints: []string{"node.id==" + b.NodeID()}}
-	s := create(t, a, spec)
+	spec.Task.Placement = &api.Placement{Constraints: []string{"node.id==" + on.NodeID()}}
+	s := create(t, manager, spec)
 	eventually(t, 20*time.Second, "the task runs", func() string {
-		var tasks []*api.Task
-		a.Store().View(func(tx store.ReadTx) { tasks, _ = store.FindTasks(tx, store.ByServiceID(s.ID)) })
-		for _, task := range tasks {
-			if task.Status.State == api.TaskStateRunning && task.NodeID == b.NodeID() {
+		all := tasks(manager, s.ID)
+		for _, task := range all {
+			if task.Status.State == api.TaskStateRunning && task.NodeID == on.NodeID() {
 				taskID = task.ID
 				return ""
 			}
 		}
-		return fmt.Sprint(tasks)
+		return fmt.Sprint(all)
 	})
-	return manager, worker, taskID
+	return taskID
+}
+
+// A worker asks the other nodes itself: while one does not answer it, it sends
+// no traffic there, though the manager hears from that node, being it.
+func TestWorkerCutOff(t *testing.T) {
+	t.Parallel()
+	manager, worker := newFakeTraffic(), newFakeTraffic()
+	a := startNode(t, stateDir(t), newFake(), func(c *Config) { c.Traffic, c.NodeHealth = manager, asking(time.Hour) })
+	b := startNode(t, stateDir(t), newFake(), func(c *Config) { c.Traffic, c.NodeHealth = worker, asking(50*time.Millisecond) })
+	join(t, b, a, api.NodeRoleWorker)
+	task := publisher(t, a, a)
+	manager.say(task, true)
+	passes := func() string { return strings.TrimPrefix(string(b.Verdict(task)), string(mesh.Passes)) }
+	eventually(t, 20*time.Second, "the worker is answered", passes)
+
+	key, m := a.NodeID()+"@"+a.AdvertiseAddr(), b.m()
+	m.conns.mu.Lock()
+	m.conns.open[key].Close() // and left there: no question gets through
+	m.conns.mu.Unlock()
+	if !worker.heard(task, false, 20*time.Second) {
+		t.Error("it sends to a node that does not answer it")
+	}
+	if v := b.Verdict(task); v != mesh.Silent {
+		t.Errorf("its verdict is %q", v)
+	}
+	drop(m, key)
+	eventually(t, 20*time.Second, "it is answered again", passes)
+	if !worker.heard(task, true, 20*time.Second) {
+		t.Error("it sends nothing to a node that answers again")
+	}
 }
 
 // A manager is told of each change of who serves on another node, by the node

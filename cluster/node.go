@@ -273,12 +273,6 @@ func (n *Node) Loaded(ctx context.Context) error {
 // Ready implements Cluster.
 func (n *Node) Ready(ctx context.Context) error { return n.member.Load().ready(ctx) }
 
-// Verdict is what this manager knows of the health of a task on another node;
-// "" of one that is here, or that there is not, and on a worker.
-func (n *Node) Verdict(taskID string) mesh.Verdict {
-	m := n.member.Load()
-	if m.observer == nil {
-		return ""
-	}
-	return m.observer.Verdict(taskID)
-}
+// Verdict is what this node knows of the health of a task on another node; ""
+// of one that is here, or that there is not.
+func (n *Node) Verdict(taskID string) mesh.Verdict { return n.member.Load().observer.Verdict(taskID) }

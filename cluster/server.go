@@ -84,12 +84,12 @@ func (n *member) answers() map[string]call {
 			return nil, reachable(ctx, in.Addr)
 		}),
 		"tell": handle(anyNode, false, func(ctx context.Context, caller string, r mesh.Report) (any, error) {
-			if n.observer == nil || n.cfg.Traffic == nil {
+			if n.directory == nil || n.cfg.Traffic == nil {
 				return nil, status.Error(codes.Unavailable, "this node is not a manager")
 			}
 			return nil, n.observer.Told(ctx, caller, r)
 		}),
-		"serving": handle(managerOnly, false, func(context.Context, string, struct{}) (any, error) {
+		"serving": handle(anyNode, false, func(context.Context, string, struct{}) (any, error) {
 			if n.cfg.Traffic == nil {
 				return nil, status.Error(codes.Unimplemented, "this node has no traffic")
 			}

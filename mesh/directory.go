@@ -17,15 +17,36 @@ import (
 // be reached, and behind which node the address is.
 type Entry struct {
 	NodeID string
-	Host   string // the node's address, without a port
-	Member traffic.Member
+	Host   string         // the node's address, without a port
+	Member traffic.Member // as the store has it, see Task; nobody has judged it
 }
 
-// Page is the directory as of a version. Versions are those of one manager's
-// one run, and told apart from all others'.
+// Page is the directory as of a version: what a manager's store has, and what
+// the nodes said to that manager. Versions are those of one manager's one run,
+// and told apart from all others'.
 type Page struct {
 	Version string
+	Nodes   []Node
 	Entries []Entry
+}
+
+// View is what a worker knows by the page: of the other nodes those that it
+// may have to send to, and their tasks. self is the worker's own ID.
+func (p Page) View(self string) View {
+	var v View
+	runs := make(map[string]bool)
+	for _, e := range p.Entries {
+		if e.NodeID != self && e.Member.TaskID != "" {
+			v.Tasks = append(v.Tasks, Task{e.NodeID, e.Member})
+			runs[e.NodeID] = true
+		}
+	}
+	for _, n := range p.Nodes {
+		if runs[n.ID] {
+			v.Nodes = append(v.Nodes, n)
+		}
+	}
+	return v
 }
 
 // Directory is what a manager hands to workers. A worker that knows a version
@@ -43,14 +64,14 @@ type Directory struct {
 const DirectoryWait = 20 * time.Second
 
 // Set replaces the directory.
-func (d *Directory) Set(entries []Entry) {
+func (d *Directory) Set(nodes []Node, entries []Entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.n > 0 && reflect.DeepEqual(entries, d.page.Entries) {
+	if d.n > 0 && reflect.DeepEqual(entries, d.page.Entries) && reflect.DeepEqual(nodes, d.page.Nodes) {
 		return
 	}
 	d.n++
-	d.page = Page{fmt.Sprintf("%s/%d", d.Boot, d.n), entries}
+	d.page = Page{fmt.Sprintf("%s/%d", d.Boot, d.n), nodes, entries}
 	if d.changed != nil {
 		close(d.changed)
 	}
@@ -82,13 +103,41 @@ func (d *Directory) Read(ctx context.Context, known string) (Page, error) {
 	}
 }
 
+// Latest keeps the newest page. It may be used from several goroutines.
+type Latest struct {
+	mu      sync.Mutex
+	page    Page
+	changed chan struct{} // nil until somebody waits
+}
+
+// Set replaces the page.
+func (l *Latest) Set(p Page) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.page = p
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
+}
+
+// Get gives the page, and a channel closed at the next Set.
+func (l *Latest) Get() (Page, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changed == nil {
+		l.changed = make(chan struct{})
+	}
+	return l.page, l.changed
+}
+
 // Reader follows the directory of whatever manager answers.
 type Reader struct {
 	// Ask asks any manager for its directory, as Directory.Read answers it.
 	Ask func(ctx context.Context, known string) (Page, error)
-	// Entries is given the directory, whole, at each change.
-	Entries func(entries []Entry)
-	Log     *slog.Logger
+	// Page is given the directory, whole, at each change.
+	Page func(page Page)
+	Log  *slog.Logger
 }
 
 // readRetry is the wait after a manager that did not answer.
@@ -113,7 +162,7 @@ func (r *Reader) Run(ctx context.Context) error {
 			}
 		case page.Version != version:
 			version = page.Version
-			r.Entries(page.Entries)
+			r.Page(page)
 		}
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"satld/traffic"
 )
 
-// Settings are how a manager watches the other nodes: the keys and defaults of
+// Settings are how a node watches the others: the keys and defaults of
 // spec/application-health.txt, "How the gateway uses it".
 type Settings struct {
 	Enabled     bool          // false: every RUNNING task stays in traffic
@@ -30,6 +30,9 @@ type Node struct {
 	ID   string
 	Addr string // host:port that it answers at
 	Down bool   // it is not asked, and its tasks get no traffic
+	// Said is what it said last to whom the view is of; zero where that is the
+	// observer itself.
+	Said Report
 }
 
 // Task is a task of another node, as the store has it. Its member's Serving
@@ -39,20 +42,39 @@ type Task struct {
 	Member traffic.Member
 }
 
-// observation is what this manager knows of a node.
+// observation is what this observer knows of a node.
 type observation struct {
 	report Report // zero before the first
+	former string // the Boot of the report of the daemon before
 	misses int    // questions in a row without an answer
 	asked  time.Time
 }
 
 func (o observation) known() bool { return o.report.Boot != "" }
 
+// hear accepts what the node itself said.
+func (o observation) hear(r Report) observation {
+	o.misses = 0
+	return o.take(r)
+}
+
+// hearsay accepts what somebody else passes on of what the node said. It is no
+// sign that the node can be reached from here, and it may be of a daemon that
+// was followed by another.
+func (o observation) hearsay(r Report) observation {
+	if r.Boot == "" || r.Boot == o.former {
+		return o
+	}
+	return o.take(r)
+}
+
 // take accepts a report, unless it is older than the one there is.
 func (o observation) take(r Report) observation {
-	o.misses = 0
 	if r.Boot == o.report.Boot && r.Seq <= o.report.Seq {
 		return o
+	}
+	if r.Boot != o.report.Boot {
+		o.former = o.report.Boot
 	}
 	o.report = r
 	return o

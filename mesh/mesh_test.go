@@ -37,7 +37,7 @@ func TestJudge(t *testing.T) {
 	down := node
 	down.Down = true
 	said := func(state State) observation {
-		return observation{}.take(Report{Boot: "b", Seq: 1, Tasks: map[string]State{"t": state}})
+		return observation{}.hear(Report{Boot: "b", Seq: 1, Tasks: map[string]State{"t": state}})
 	}
 	missed := func(o observation, n int) observation { o.misses = n; return o }
 	for _, c := range []struct {
@@ -52,7 +52,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"not told yet, RUNNING", s, node, observation{}, true, true, false, Unknown},
 		{"not told yet, not RUNNING", s, node, observation{}, false, false, false, Unknown},
-		{"told of others only", s, node, observation{}.take(Report{Boot: "b", Seq: 1}), true, true, false, Unknown},
+		{"told of others only", s, node, observation{}.hear(Report{Boot: "b", Seq: 1}), true, true, false, Unknown},
 		{"serving", s, node, said(Serving), true, true, false, Passes},
 		{"serving, but to stop", s, node, said(Serving), false, false, false, Passes},
 		{"out is believed at once", s, node, said(Out), true, false, false, Fails},
@@ -74,12 +74,64 @@ func TestJudge(t *testing.T) {
 
 // Of two reports of one run of a daemon the older one changes nothing.
 func TestOlderReport(t *testing.T) {
-	o := observation{}.take(Report{Boot: "b", Seq: 5, Tasks: map[string]State{"t": Out}})
-	if o = o.take(Report{Boot: "b", Seq: 4, Tasks: map[string]State{"t": Serving}}); o.report.Tasks["t"] != Out {
+	o := observation{}.hear(Report{Boot: "b", Seq: 5, Tasks: map[string]State{"t": Out}})
+	if o = o.hear(Report{Boot: "b", Seq: 4, Tasks: map[string]State{"t": Serving}}); o.report.Tasks["t"] != Out {
 		t.Error("an older report was believed")
 	}
-	if o = o.take(Report{Boot: "c", Seq: 1, Tasks: map[string]State{"t": Serving}}); o.report.Tasks["t"] != Serving {
+	if o = o.hear(Report{Boot: "c", Seq: 1, Tasks: map[string]State{"t": Serving}}); o.report.Tasks["t"] != Serving {
 		t.Error("a new daemon's report was not believed")
+	}
+}
+
+// What a manager passes on is news, if it is newer, and never of a daemon that
+// was followed by another; it is no sign of life.
+func TestHearsay(t *testing.T) {
+	report := func(boot string, seq uint64, state State) Report {
+		return Report{Boot: boot, Seq: seq, Tasks: map[string]State{"t": state}}
+	}
+	o := observation{misses: 1}
+	for _, c := range []struct {
+		name   string
+		heard  Report // by the observer itself; zero is none
+		passed Report
+		state  State
+	}{
+		{"nothing is passed on", Report{}, Report{}, ""},
+		{"the first word", Report{}, report("b", 4, Out), Out},
+		{"newer", Report{}, report("b", 5, Serving), Serving},
+		{"older", Report{}, report("b", 4, Out), Serving},
+		{"of the daemon before", report("c", 1, Unhealthy), report("b", 6, Serving), Unhealthy},
+		{"of the next one", Report{}, report("d", 1, Out), Out},
+	} {
+		if c.heard.Boot != "" {
+			o = o.hear(c.heard)
+			o.misses = 1
+		}
+		if o = o.hearsay(c.passed); o.report.Tasks["t"] != c.state || o.misses != 1 {
+			t.Errorf("%s: %q, %d misses", c.name, o.report.Tasks["t"], o.misses)
+		}
+	}
+	// The node itself is believed in any case.
+	if o = o.hear(report("c", 2, Serving)); o.report.Tasks["t"] != Serving || o.misses != 0 {
+		t.Errorf("of the node itself: %+v", o)
+	}
+}
+
+// TestReportsSay: a report has another number exactly when it says something
+// else, so that what changed can be told by it.
+func TestReportsSay(t *testing.T) {
+	serving := true
+	own := func() ([]traffic.Member, <-chan struct{}) {
+		return []traffic.Member{{TaskID: "t", Serving: serving, Process: true}}, nil
+	}
+	life := NewLife("b")
+	var got []string
+	for _, serving = range []bool{true, true, false, false, true} {
+		r, _ := life.Report(own)
+		got = append(got, fmt.Sprint(r.Seq, r.Tasks["t"]))
+	}
+	if want := []string{"1serving", "1serving", "2out", "2out", "3serving"}; !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -135,7 +187,7 @@ func (w *world) observer(s Settings) *Observer {
 			w.asked = append(w.asked, time.Now())
 			return w.answer, w.err
 		},
-		Members: func(members []traffic.Member) {
+		Members: func(members []traffic.Member, _ map[string]Report) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.serving = map[string]bool{}
@@ -340,9 +392,9 @@ func TestDirectory(t *testing.T) {
 				}
 				return d.Read(ctx, known)
 			},
-			Entries: func(entries []Entry) {
+			Page: func(page Page) {
 				ids := map[string]bool{}
-				for _, e := range entries {
+				for _, e := range page.Entries {
 					ids[e.Member.TaskID] = true
 				}
 				mu.Lock()
@@ -353,22 +405,22 @@ func TestDirectory(t *testing.T) {
 		synctest.Wait()
 		entry := func(id string) Entry { return Entry{NodeID: "a", Host: "10.0.0.1", Member: task("a", id, true).Member} }
 		begun := time.Now()
-		one.Set([]Entry{entry("x")})
+		one.Set(nil, []Entry{entry("x")})
 		synctest.Wait()
-		one.Set([]Entry{entry("x")}) // nothing new
+		one.Set(nil, []Entry{entry("x")}) // nothing new
 		synctest.Wait()
-		one.Set([]Entry{entry("x"), entry("y")})
+		one.Set(nil, []Entry{entry("x"), entry("y")})
 		synctest.Wait()
 		if time.Since(begun) != 0 || len(got) != 2 || !slices.Equal(got[1], []string{"x", "y"}) {
 			t.Fatalf("%v after %v", got, time.Since(begun))
 		}
 		// Another manager, with a directory of its own and the same number.
-		two.Set(nil)
-		two.Set([]Entry{entry("z")})
+		two.Set(nil, nil)
+		two.Set(nil, []Entry{entry("z")})
 		mu.Lock()
 		from = nil
 		mu.Unlock()
-		one.Set(nil) // ends the wait there
+		one.Set(nil, nil) // ends the wait there
 		synctest.Wait()
 		mu.Lock()
 		from = two

@@ -12,21 +12,23 @@ import (
 	"satld/traffic"
 )
 
-// View is what the store knows of the other nodes and their tasks.
+// View is what is known of the other nodes and their tasks, out of the store
+// or out of a manager's directory.
 type View struct {
 	Nodes []Node
 	Tasks []Task
 }
 
-// Observer watches the other nodes of a manager and keeps what to send where.
+// Observer watches the other nodes and keeps what to send where.
 type Observer struct {
 	Settings Settings
-	// View reads the store; changed is closed when it may have changed.
+	// View gives the view; changed is closed when it may have changed.
 	View func() (v View, changed <-chan struct{})
 	// Ask asks a node for its report.
 	Ask func(ctx context.Context, n Node) (Report, error)
-	// Members is given the members of the other nodes, whole, at each change.
-	Members func(members []traffic.Member)
+	// Members is given the members of the other nodes, whole, at each change,
+	// and what each node said last.
+	Members func(members []traffic.Member, said map[string]Report)
 	Log     *slog.Logger
 
 	once sync.Once
@@ -78,6 +80,11 @@ func (o *Observer) Run(ctx context.Context) error {
 	defer timer.Stop()
 	for {
 		view, changed := o.View()
+		for _, n := range view.Nodes {
+			if k := known[n.ID].hearsay(n.Said); !n.Down && k.known() {
+				known[n.ID] = k
+			}
+		}
 		o.publish(view, known)
 		wait := o.ask(ctx, view, known, asking, answers)
 		timer.Reset(wait)
@@ -87,12 +94,12 @@ func (o *Observer) Run(ctx context.Context) error {
 		case <-changed:
 		case <-timer.C:
 		case t := <-o.told:
-			known[t.node] = known[t.node].take(t.report)
+			known[t.node] = known[t.node].hear(t.report)
 		case a := <-answers:
 			delete(asking, a.node)
 			k := known[a.node]
 			if a.err == nil {
-				k = k.take(a.report)
+				k = k.hear(a.report)
 			} else if k.misses++; k.misses == o.Settings.FailureThreshold {
 				o.Log.Warn("a node does not answer: its tasks get no traffic from here", "node", a.node, "misses", k.misses, "error", a.err)
 			}
@@ -161,5 +168,9 @@ func (o *Observer) publish(view View, known map[string]observation) {
 	o.mu.Lock()
 	o.now = verdicts
 	o.mu.Unlock()
-	o.Members(members)
+	said := make(map[string]Report, len(known))
+	for id, k := range known {
+		said[id] = k.report
+	}
+	o.Members(members, said)
 }

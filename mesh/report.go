@@ -24,7 +24,8 @@ const (
 // Report is what a node says of its tasks.
 type Report struct {
 	// Boot and Seq order the reports of a node: of two with the same Boot the
-	// one with the larger Seq is newer. Boot is random, anew with each daemon.
+	// one with the larger Seq is newer, and those with the same Seq say the same.
+	// Boot is random, anew with each daemon.
 	Boot  string
 	Seq   uint64
 	Tasks map[string]State // by task ID
@@ -57,12 +58,12 @@ func tasksOf(members []traffic.Member) map[string]State {
 type Life struct {
 	name string
 
-	mu  sync.Mutex
-	seq uint64
+	mu   sync.Mutex
+	last Report
 }
 
 // NewLife begins one, under a name that no other has.
-func NewLife(name string) *Life { return &Life{name: name} }
+func NewLife(name string) *Life { return &Life{name: name, last: Report{Boot: name}} }
 
 // Name is its name, the Boot of its reports.
 func (l *Life) Name() string { return l.name }
@@ -73,8 +74,10 @@ func (l *Life) Report(own func() ([]traffic.Member, <-chan struct{})) (r Report,
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	members, moved := own()
-	l.seq++
-	return Report{Boot: l.name, Seq: l.seq, Tasks: tasksOf(members)}, moved
+	if tasks := tasksOf(members); l.last.Seq == 0 || !maps.Equal(tasks, l.last.Tasks) {
+		l.last = Report{Boot: l.name, Seq: l.last.Seq + 1, Tasks: tasks}
+	}
+	return l.last, moved
 }
 
 // Teller tells the managers who serves on this node.
