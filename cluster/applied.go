@@ -76,11 +76,12 @@ func (n *member) awaitApplied(ctx context.Context, method string, req, reply any
 	return err
 }
 
-// awaitIndex waits until this node's store is as far as index.
+// awaitIndex waits until this node's store is as far as index, unless it cannot
+// get there.
 func (n *member) awaitIndex(ctx context.Context, index uint64) {
 	tick := time.NewTicker(appliedPoll)
 	defer tick.Stop()
-	for n.raft.GetVersion().Index < index {
+	for n.raft.GetVersion().Index < index && n.raft.Trouble() == nil {
 		select {
 		case <-ctx.Done():
 			return

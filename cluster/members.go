@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"time"
 
 	"github.com/docker/go-events"
 	"github.com/moby/swarmkit/v2/api"
@@ -101,18 +102,67 @@ func (m *members) publish(ctx context.Context) {
 }
 
 // LeaderConn implements raftselector.ConnProvider.
-func (m *members) LeaderConn(context.Context) (*grpc.ClientConn, error) {
+func (m *members) LeaderConn(ctx context.Context) (*grpc.ClientConn, error) {
 	if m.raft.Leads() {
 		return nil, raftselector.ErrIsLeader
 	}
-	if err := m.raft.Trouble(); err != nil {
-		return nil, err
+	addr, trouble := m.leader(), m.raft.Trouble()
+	if addr == "" && trouble != nil {
+		addr = m.askLeader(ctx)
 	}
-	id, addr := m.raft.Leader()
-	if addr == "" || id == m.sec.ClientTLSCreds.NodeID() {
-		return nil, status.Error(codes.Unavailable, "the cluster has no leader at the moment: try again")
+	switch {
+	case addr != "":
+		return m.conns.to(addr)
+	case trouble != nil:
+		return nil, trouble
 	}
-	return m.conns.to(addr)
+	return nil, status.Error(codes.Unavailable, "the cluster has no leader at the moment: try again")
 }
+
+// leader is the address of another manager that leads; "" if none is known.
+func (m *members) leader() string {
+	id, addr := m.raft.Leader()
+	if id == m.sec.ClientTLSCreds.NodeID() {
+		return ""
+	}
+	return addr
+}
+
+// askBound bounds the question to other managers who leads.
+const askBound = time.Second
+
+// askLeader is the address of the leader as other managers know it, "" if none
+// of them does. One that cannot write takes no part in elections, and learns of
+// none; what it hands on needs no room.
+func (m *members) askLeader(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	self, peers := m.sec.ClientTLSCreds.NodeID(), m.list()
+	answers := make(chan string, len(peers))
+	for _, p := range peers {
+		go func() {
+			var leader api.Peer
+			if p.NodeID != self {
+				if conn, err := m.conns.to(p.Addr); err == nil && send(ctx, conn, "leader", struct{}{}, &leader) != nil {
+					leader = api.Peer{}
+				}
+			}
+			if leader.NodeID == self {
+				leader = api.Peer{}
+			}
+			answers <- leader.Addr
+		}()
+	}
+	for range peers {
+		if addr := <-answers; addr != "" {
+			return addr
+		}
+	}
+	return ""
+}
+
+// behind tells whether this manager's store stays behind that of others, as
+// what they write cannot be written here.
+func (m *members) behind() bool { return m.raft.Trouble() != nil && len(m.raft.Members()) > 1 }
 
 func (m *members) close() { m.peers.Close() }

@@ -58,7 +58,7 @@ func (shown) ListServiceStatuses(context.Context, *api.ListServiceStatusesReques
 // shown as what is, on any manager.
 func TestDownNodeIsShown(t *testing.T) {
 	for _, leads := range []bool{false, true} {
-		r := &reads{own: shown{}, leads: func() bool { return leads }}
+		r := &reads{ControlServer: shown{}, own: shown{}, leads: func() bool { return leads }, behind: func() bool { return false }}
 		nodes, err := r.ListNodes(t.Context(), &api.ListNodesRequest{})
 		if err != nil {
 			t.Fatal(err)

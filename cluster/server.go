@@ -53,7 +53,7 @@ func (n *member) services() {
 	api.RegisterHealthServer(remote, api.NewAuthenticatedWrapperHealthServer(healthy, auth))
 
 	own := func(ctx context.Context) (context.Context, error) { return ctx, nil }
-	api.RegisterControlServer(local, &reads{ControlServer: api.NewRaftProxyControlServer(ctl, m, n.asLocal, own), own: ctl, leads: n.raft.Leads})
+	api.RegisterControlServer(local, &reads{ControlServer: api.NewRaftProxyControlServer(ctl, m, n.asLocal, own), own: ctl, leads: n.raft.Leads, behind: m.behind})
 	api.RegisterLogsServer(local, api.NewRaftProxyLogsServer(n.logs, m, n.asLocal, own))
 	api.RegisterDispatcherServer(local, api.NewRaftProxyDispatcherServer(n.dispatcher, m, n.asLocal, own))
 	api.RegisterCAServer(local, api.NewRaftProxyCAServer(n.caServer, m, n.asLocal, own))
@@ -101,6 +101,13 @@ func (n *member) answers() map[string]call {
 				return nil, status.Error(codes.Unavailable, "this node is not a manager")
 			}
 			return n.directory.Read(ctx, known)
+		}),
+		"leader": handle(managerOnly, false, func(context.Context, string, struct{}) (any, error) {
+			if n.raft == nil {
+				return nil, status.Error(codes.Unavailable, "this node is not a manager")
+			}
+			id, addr := n.raft.Leader()
+			return api.Peer{NodeID: id, Addr: addr}, nil
 		}),
 		"applied":          handle(managerOnly, true, n.howFar),
 		"create-network":   handle(managerOnly, true, n.storeNetwork),
