@@ -150,6 +150,8 @@ func (s *Server) writeError(w *response, r *http.Request, err error) {
 	default:
 		s.log.Debug("api request refused", "method", r.Method, "path", r.URL.Path, "status", status, "error", err)
 	}
+	answerBeforeBody(w)
+	defer dropBody(w, r)
 	if status == http.StatusNotModified {
 		w.WriteHeader(status)
 		return
@@ -161,9 +163,11 @@ func (s *Server) writeError(w *response, r *http.Request, err error) {
 	_ = writeJSON(w, status, &types.ErrorResponse{Message: err.Error()})
 }
 
-func (s *Server) pageNotFound(rw http.ResponseWriter, _ *http.Request) {
+func (s *Server) pageNotFound(rw http.ResponseWriter, r *http.Request) {
 	w := &response{ResponseWriter: rw}
 	s.setHeaders(w.Header())
+	answerBeforeBody(w)
+	defer dropBody(w, r)
 	_ = writeJSON(w, http.StatusNotFound, &types.ErrorResponse{Message: "page not found"})
 }
 
