@@ -19,7 +19,8 @@ import (
 const maxBody = 4 << 20
 
 // decodeJSON reads the body into out. An absent or empty body, a Content-Type
-// that is not JSON, malformed JSON and anything after it are refused.
+// that is not JSON, malformed JSON, anything after it and a NUL in any text are
+// refused.
 func decodeJSON(w http.ResponseWriter, r *http.Request, out any) error {
 	empty, err := decodeBody(w, r, out)
 	if err == nil && empty {
@@ -60,7 +61,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, out any) (empty bool, er
 	case err == nil:
 		return false, errInvalid("unexpected content after JSON")
 	case errors.Is(err, io.EOF):
-		return false, nil
+		return false, admitText(out)
 	default:
 		if tooBig := new(http.MaxBytesError); errors.As(err, &tooBig) {
 			return false, jsonError(err)
