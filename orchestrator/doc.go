@@ -11,9 +11,10 @@
 // fields of SwarmKit's objects cannot say is said by labels on the tasks
 // (Task.Annotations, see labels.go).
 //
-// The three planners run in this order, and each acts on a store that the one
-// before has nothing left to do in:
+// The planners run in this order, and each acts on a store that the one before
+// has nothing left to do in:
 //
+//   - clock: what is stamped with a time that has not come yet is stamped anew
 //   - restarts: a task that ended or whose node is lost gets its one
 //     successor, unless its budget is exhausted; successors start when due
 //   - rollouts: slots whose task is of an older spec get a new one, some at a

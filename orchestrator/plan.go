@@ -34,7 +34,7 @@ func Plan(v View, now time.Time) (changes []Change, next time.Time) {
 		return nil, time.Time{}
 	}
 	s := newSituation(v, now)
-	for _, planner := range []func() []Change{s.planRestarts, s.planRollout, s.planReplicas} {
+	for _, planner := range []func() []Change{s.planClock, s.planRestarts, s.planRollout, s.planReplicas} {
 		if changes := planner(); len(changes) > 0 {
 			return changes, time.Time{}
 		}

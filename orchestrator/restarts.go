@@ -49,7 +49,7 @@ func (s *situation) planRestarts() (out []Change) {
 // start: its successor is made when it would have been, or a service whose image
 // cannot be had would know no delay at all.
 func (s *situation) early(t *api.Task) bool {
-	due := labelTime(t, LabelDue)
+	due := s.dueAt(t)
 	if t.DesiredState >= api.TaskStateRunning || !ended(t) || !failed(t) || !due.After(s.now) {
 		return false
 	}
@@ -113,7 +113,7 @@ func (s *situation) replace(sl *slot, t *api.Task) Change {
 			return change
 		}
 		used = used.plus(p, at)
-		due = later(at, labelTime(t, LabelDue)).Add(p.delay)
+		due = later(at, s.dueAt(t)).Add(p.delay)
 	}
 	used.write(next)
 	inherit(old, next, LabelRollout, LabelProven, LabelFailed)
@@ -159,9 +159,7 @@ func (s *situation) succeeds(sl *slot, t *api.Task) bool {
 
 // due tells whether a task that waits in desired state READY may start.
 func (s *situation) due(sl *slot, t *api.Task) bool {
-	// One that is due later than its delay explains was promised by a clock that
-	// has been set back since: it has waited for long enough.
-	if at := labelTime(t, LabelDue); at.After(s.now) && !at.Add(-clockSkew).After(s.now.Add(policyOf(t).delay)) {
+	if at := s.dueAt(t); at.After(s.now) {
 		s.wake(at)
 		return false
 	}
@@ -225,7 +223,7 @@ func (s *situation) startDeadline(sl *slot, t *api.Task) (at time.Time, limit ti
 	if s.stopsUntil(sl, t).After(s.now) {
 		return time.Time{}, 0
 	}
-	begin := later(createdAt(t), labelTime(t, LabelDue))
+	begin := later(createdAt(t), s.dueAt(t))
 	for _, o := range append(others(sl, t), sl.gone...) {
 		if label(o, LabelStopped) != "" && ended(o) {
 			begin = later(begin, since(o))

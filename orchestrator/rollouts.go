@@ -315,7 +315,7 @@ func (s *situation) yields(next, old *api.Task) bool {
 		return false
 	}
 	if next.Status.State >= api.TaskStateReady {
-		return !ended(next) && !labelTime(next, LabelDue).After(s.now)
+		return !ended(next) && !s.dueAt(next).After(s.now)
 	}
 	return blocked("max replicas per node") || blocked("insufficient resources") && couldHold(s.Nodes[old.NodeID], next)
 }
