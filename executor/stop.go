@@ -48,7 +48,7 @@ func (r Record) recordedStop() stopOrder {
 	}
 	o.grace = r.StopGrace
 	if !r.StopBy.IsZero() {
-		o.grace = max(0, time.Until(r.StopBy))
+		o.grace = left(r.StopBy, positive(r.StopGrace))
 	}
 	return o
 }
@@ -112,9 +112,9 @@ func (n *Node) drain(ctx context.Context, c *Container, o stopOrder, done <-chan
 			n.logger(rec).Warn("drain not recorded", "err", err)
 		}
 	}
-	left := max(0, time.Until(by))
-	n.logger(rec).Info("draining before the stop signal", "for", left.String())
-	ended = wait(ctx, done, left)
+	rest := left(by, o.drain)
+	n.logger(rec).Info("draining before the stop signal", "for", rest.String())
+	ended = wait(ctx, done, rest)
 	if !ended {
 		err = ctx.Err()
 	}
@@ -131,7 +131,7 @@ func (n *Node) signal(ctx context.Context, c *Container, o stopOrder) (grace tim
 	c.mu.Unlock()
 	grace = o.grace
 	if !rec.StopBy.IsZero() {
-		grace = max(0, min(time.Until(rec.StopBy), positive(o.grace)))
+		grace = left(rec.StopBy, positive(o.grace))
 	}
 	if sent {
 		return grace
@@ -165,6 +165,10 @@ func (c *Container) kills() bool {
 	c.signalled = syscall.SIGKILL
 	return first
 }
+
+// left is what is left of a wait until a time that an earlier daemon may have
+// written down: never more than all of it, as the clock may have been set back.
+func left(by time.Time, all time.Duration) time.Duration { return max(0, min(time.Until(by), all)) }
 
 // positive is a grace, or the longest there is where it has no end.
 func positive(grace time.Duration) time.Duration {

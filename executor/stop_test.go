@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/docker/docker/api/types/container"
 	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
 )
@@ -344,5 +345,26 @@ func TestStartingTaskIsNotDrained(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		<-ended
+	})
+}
+
+// TestStopAfterClockSetBack: what is left of a stop that an earlier daemon began
+// is never more than it was to take.
+func TestStopAfterClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct{ by, grace, want time.Duration }{
+			{4 * time.Second, 10 * time.Second, 4 * time.Second},
+			{time.Hour, 10 * time.Second, 10 * time.Second},
+			{-time.Hour, 10 * time.Second, 0},
+			{time.Hour, -1, time.Hour}, // it has no end
+		} {
+			r := Record{Config: new(container.Config), HostConfig: new(container.HostConfig), Stopping: true, StopGrace: c.grace, StopBy: time.Now().Add(c.by)}
+			if got := r.recordedStop().grace; got != c.want {
+				t.Errorf("%+v: %v", c, got)
+			}
+		}
+		if got := left(time.Now().Add(time.Hour), 5*time.Second); got != 5*time.Second {
+			t.Errorf("of a drain: %v", got)
+		}
 	})
 }

@@ -111,11 +111,14 @@ func (l *leases) taken() map[netip.Addr]bool {
 	return t
 }
 
-// forget drops released addresses whose delay is over.
+// forget drops released addresses whose delay is over. Of one that was released
+// in the future, as the clock was set back since, the delay begins now.
 func (l *leases) forget(now time.Time, reuse time.Duration) {
 	for a, at := range l.Released {
 		if now.Sub(at) >= reuse {
 			delete(l.Released, a)
+		} else if at.After(now) {
+			l.Released[a] = now
 		}
 	}
 }

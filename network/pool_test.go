@@ -154,6 +154,20 @@ func TestPickClockSetBack(t *testing.T) {
 	}
 }
 
+// TestForgetClockSetBack: an address that was released in the future is free
+// again after the delay, and not when the clock is there.
+func TestForgetClockSetBack(t *testing.T) {
+	subnet, addr, now := netip.MustParsePrefix("10.88.0.0/30"), netip.MustParseAddr("10.88.0.2"), time.Unix(1000, 0)
+	l := leases{Released: map[netip.Addr]time.Time{addr: time.Unix(9000, 0)}}
+	for _, c := range []struct{ after, wait time.Duration }{{0, 10 * time.Second}, {4 * time.Second, 6 * time.Second}, {10 * time.Second, 0}} {
+		l.forget(now.Add(c.after), 10*time.Second)
+		_, wait, err := pick(subnet, netip.Addr{}, nil, l.Released, now.Add(c.after), 10*time.Second)
+		if err != nil || wait != c.wait {
+			t.Errorf("after %v: waits %v, %v", c.after, wait, err)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	m, other := mark("01234567"), mark("89abcdef")
 	if kind, id, ok := m.parse(m.label("c", "abc")); kind != "c" || id != "abc" || !ok {
