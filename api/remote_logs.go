@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
+	"time"
 
 	gogotypes "github.com/gogo/protobuf/types"
 	"github.com/moby/swarmkit/v2/api"
@@ -17,25 +19,90 @@ import (
 	"satld/jail"
 )
 
+// logRetry is the wait until what is followed is asked for again: a new leader
+// is there in a second or two.
+const logRetry = 500 * time.Millisecond
+
 // elsewhere reads the output of tasks of other nodes, by way of the leader,
-// until it ends or ctx does. Lines come as the nodes send them.
+// until it ends or ctx does. Lines come as the nodes send them. What is followed
+// goes on with the next leader, each line once.
 func (l *taskLogWriter) elsewhere(ctx context.Context) {
-	err := l.subscribe(ctx)
-	switch {
-	case err == nil, errors.Is(err, io.EOF), ctx.Err() != nil:
+	far := remoteLogs{begun: time.Now(), last: make(map[string]time.Time)}
+	for again := false; ; again = true {
+		err := l.subscribe(ctx, &far, again)
+		if ctx.Err() != nil || !l.options.query.Follow && (err == nil || errors.Is(err, io.EOF)) {
+			return
+		}
+		if lost := l.s.mustManage(); lost != nil {
+			err = lost
+		} else if l.options.query.Follow && status.Code(err) != codes.InvalidArgument {
+			l.s.log.Debug("logs of other nodes are asked for again", "error", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(logRetry):
+			}
+			continue
+		}
+		said := status.Convert(err).Message()
+		if status.Code(err) == codes.Canceled { // the leader ends
+			said = "the leader of the cluster changed"
+		}
+		if !strings.Contains(said, "incomplete log stream") { // as SwarmKit says of nodes that are away
+			said = "incomplete log stream of other nodes: " + said
+		}
+		l.s.log.Warn("logs of other nodes broken off", "error", err)
+		l.broken(errors.New(said))
 		return
-	case status.Code(err) == codes.Canceled: // the leader ends
-		err = errors.New("the leader of the cluster changed")
 	}
-	l.s.log.Warn("logs of other nodes broken off", "error", err)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.out.fail(errors.New("incomplete log stream of other nodes: " + status.Convert(err).Message()))
-	l.out.flush()
 }
 
-func (l *taskLogWriter) subscribe(ctx context.Context) error {
-	options, err := l.options.subscription()
+// remoteLogs is how far the output of tasks of other nodes was read.
+type remoteLogs struct {
+	begun time.Time
+	last  map[string]time.Time // time of the last line by task; a task's lines have different ones
+}
+
+// rest are the options that ask for what was not read yet, and for some of the
+// rest: the oldest line that may be missing is later than the last of some task
+// that there still is.
+func (r *remoteLogs) rest(o logOptions, there func(taskID string) bool) logOptions {
+	if len(r.last) == 0 {
+		if o.query.Tail == 0 {
+			o.query.Since, o.query.Tail = laterOf(o.query.Since, r.begun), -1
+		}
+		return o
+	}
+	since := time.Time{}
+	for _, at := range r.last {
+		since = laterOf(since, at)
+	}
+	for id, at := range r.last {
+		if at.Before(since) && there(id) {
+			since = at
+		}
+	}
+	o.query.Since, o.query.Tail = since, -1
+	return o
+}
+
+// take tells whether a line is a new one.
+func (r *remoteLogs) take(taskID string, at time.Time) bool {
+	if last, seen := r.last[taskID]; seen && !at.After(last) {
+		return false
+	}
+	r.last[taskID] = at
+	return true
+}
+
+func (l *taskLogWriter) subscribe(ctx context.Context, far *remoteLogs, again bool) error {
+	wanted := l.options
+	if again {
+		l.s.cfg.Cluster.Store().View(func(tx store.ReadTx) {
+			wanted = far.rest(wanted, func(id string) bool { return store.GetTask(tx, id) != nil })
+		})
+	}
+	options, err := wanted.subscription()
 	if err != nil {
 		return err
 	}
@@ -63,7 +130,7 @@ func (l *taskLogWriter) subscribe(ctx context.Context) error {
 			if line.Time, err = gogotypes.TimestampFromProto(m.Timestamp); err != nil {
 				return err
 			}
-			if !until.IsZero() && line.Time.After(until) {
+			if !far.take(m.Context.TaskID, line.Time) && again || !until.IsZero() && line.Time.After(until) {
 				continue
 			}
 			if err := l.write(line, l.options.query.Follow); err != nil {

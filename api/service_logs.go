@@ -114,6 +114,9 @@ func (s *Server) writeTaskLogs(w http.ResponseWriter, r *http.Request, sel logSe
 	l.merge(ctx)
 	l.wg.Wait()
 	cancel()
+	if len(l.missing) > 0 {
+		l.out.fail(errors.Join(l.missing...))
+	}
 	return nil
 }
 
@@ -125,8 +128,21 @@ type taskLogWriter struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
-	mu  sync.Mutex // guards out
-	out *logWriter
+	mu      sync.Mutex // guards out and missing
+	out     *logWriter
+	missing []error // what is not in the answer, and why
+}
+
+// broken says what is missing: at the end of what there is, as a client reads no
+// further. What is followed has none.
+func (l *taskLogWriter) broken(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.options.query.Follow {
+		l.out.fail(err)
+		return
+	}
+	l.missing = append(l.missing, err)
 }
 
 // taskLine is a line and whose it is.
@@ -254,9 +270,7 @@ func (l *taskLogWriter) read(ctx context.Context, c executor.Snapshot, q jail.Lo
 		return
 	}
 	l.s.log.Warn("logs broken off", "task_id", c.TaskID, "error", err)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.out.fail(fmt.Errorf("task %s: %w", c.TaskID, err))
+	l.broken(fmt.Errorf("task %s: %w", c.TaskID, err))
 }
 
 // write renders one line. Each part of a long line is a message of its own,
