@@ -30,8 +30,12 @@ import (
 )
 
 // Timeout bounds one call of nft(8), but for what it takes to kill it, or one
-// pass over the conntrack table.
-const Timeout = 2 * time.Second
+// pass over the conntrack table. Where calls of nft(8) run out of it the next
+// ones are given more, up to mostTimeout.
+const (
+	Timeout     = 2 * time.Second
+	mostTimeout = 16 * time.Second
+)
 
 // Config of a Redirector.
 type Config struct {
@@ -66,12 +70,13 @@ func New(cfg Config) (*Redirector, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Redirector{table: cfg.Table, log: log, run: command.Run}, nil
+	patience := &command.Patience{Least: Timeout, Most: mostTimeout}
+	return &Redirector{table: cfg.Table, log: log, run: patience.Runner(command.Run)}, nil
 }
 
 // nft runs nft(8) with the arguments, and text as its input.
 func (r *Redirector) nft(ctx context.Context, text string, args ...string) (stdout string, err error) {
-	return r.run(ctx, command.Command{Argv: append([]string{"nft"}, args...), Stdin: text, Bound: Timeout})
+	return r.run(ctx, command.Command{Argv: append([]string{"nft"}, args...), Stdin: text})
 }
 
 // Apply makes the table hold exactly rules. It always writes, also what is

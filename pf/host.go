@@ -84,7 +84,7 @@ func (r *Redirector) look(ctx context.Context) (place, error) {
 // its own: when net.pf.filter_local is set (FreeBSD 13.3 and later), and the
 // operator's rules do not skip lo0. To 127.0.0.1 it never does.
 func (r *Redirector) FiltersLocal(ctx context.Context) (bool, error) {
-	out, err := r.run(ctx, command.Command{Argv: []string{"sysctl", "-n", "net.pf.filter_local"}, Bound: Timeout})
+	out, err := r.run(ctx, command.Of("sysctl", "-n", "net.pf.filter_local"))
 	switch {
 	case command.Says(err, "unknown oid"):
 		return false, nil

@@ -30,8 +30,12 @@ import (
 )
 
 // Timeout bounds one call of pfctl(8), but for the second that its output may
-// lag behind its end.
-const Timeout = 3 * time.Second
+// lag behind its end. Where calls run out of it the next ones are given more, up
+// to mostTimeout.
+const (
+	Timeout     = 3 * time.Second
+	mostTimeout = 24 * time.Second
+)
 
 // Config of a Redirector.
 type Config struct {
@@ -75,6 +79,8 @@ func New(ctx context.Context, cfg Config) (*Redirector, error) {
 	if r.run == nil {
 		r.run = command.Run
 	}
+	patience := &command.Patience{Least: Timeout, Most: mostTimeout}
+	r.run = patience.Runner(r.run)
 	if r.cfg.Addrs == nil {
 		r.cfg.Addrs = HostAddrs
 	}
@@ -95,7 +101,7 @@ func New(ctx context.Context, cfg Config) (*Redirector, error) {
 }
 
 func (r *Redirector) pfctl(ctx context.Context, c call) (string, error) {
-	return r.run(ctx, command.Command{Argv: append([]string{"pfctl"}, c.args...), Stdin: c.stdin, Bound: Timeout})
+	return r.run(ctx, command.Command{Argv: append([]string{"pfctl"}, c.args...), Stdin: c.stdin})
 }
 
 // Apply makes the anchors hold exactly rules. Applying what is there already
@@ -209,7 +215,9 @@ func (r *Redirector) list(ctx context.Context) (string, error) {
 
 // Audit tells whether the anchors are as the last Apply left them. It also has
 // them follow the host's interfaces, and logs when the main ruleset has stopped,
-// or begun again, to call them.
+// or begun again, to call them. It only looks until ctx is done; what it then
+// has to write it writes to the end, as a pfctl(8) that is killed at that leaves
+// more to mend (see load).
 func (r *Redirector) Audit(ctx context.Context) (same bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -223,12 +231,14 @@ func (r *Redirector) Audit(ctx context.Context) (same bool, err error) {
 		return false, err
 	}
 	if same, err = r.holds(ctx); !same {
-		r.written = nil // so that the next Apply writes it whole
+		if ctx.Err() == nil { // else it is not known
+			r.written = nil // so that the next Apply writes it whole
+		}
 		return false, err
 	}
 	if !r.at.equal(r.written.at) {
 		r.log.Info("interfaces of the host changed; pf's rules follow", "uplinks", strings.Join(r.at.uplinks, " "), "filter_local", r.at.local)
-		if err := r.write(ctx, r.written, state{r.written.rules, r.at}); err != nil {
+		if err := r.write(context.WithoutCancel(ctx), r.written, state{r.written.rules, r.at}); err != nil {
 			return false, err
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -368,5 +370,64 @@ func TestLoadsGetThrough(t *testing.T) {
 	m.calls, r.at.group = nil, "BAD"
 	if err := r.Apply(t.Context(), rulesOf()); err == nil || !strings.Contains(err.Error(), "syntax error") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Where pfctl takes longer than it should, rules are written all the same after
+// a few attempts, and from then on at the first.
+func TestSlowPfctl(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		takes := time.Duration(0)
+		r := open(t, m, func(c *Config) {
+			c.Run = func(ctx context.Context, c command.Command) (string, error) {
+				if takes > c.Bound {
+					time.Sleep(c.Bound)
+					return "", &command.Error{Command: c, Status: -1, Err: context.DeadlineExceeded}
+				}
+				time.Sleep(takes)
+				return m.run(ctx, c)
+			}
+		})
+		takes = 8 * time.Second
+		rules, attempts := rulesOf(web("10.88.0.2:80")), 1
+		for ; r.Apply(t.Context(), rules) != nil; attempts++ {
+			if attempts > 3 {
+				t.Fatalf("pf's rules are never written with a pfctl that takes %v", takes)
+			}
+		}
+		for range 20 {
+			must(t, r.Apply(t.Context(), rules))
+			if same, err := r.Audit(t.Context()); !same || err != nil {
+				t.Fatalf("%t, %v", same, err)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// An audit that is broken off has found nothing: the next change is written as
+// the one before, not all anew.
+func TestAuditBrokenOff(t *testing.T) {
+	m := newMemory()
+	r := open(t, m)
+	must(t, r.Apply(t.Context(), rulesOf(web("10.88.0.2:80"))))
+	ctx, cancel := context.WithCancel(t.Context())
+	m.fail = func(line string) error {
+		if strings.Contains(line, "-P -s nat") {
+			cancel()
+			return ctx.Err()
+		}
+		return nil
+	}
+	if same, err := r.Audit(ctx); same || err == nil {
+		t.Fatalf("%t, %v", same, err)
+	}
+	m.fail, m.calls = nil, nil
+	must(t, r.Apply(t.Context(), rulesOf(web())))
+	for _, c := range m.calls {
+		if strings.Contains(c, "-f") {
+			t.Errorf("an anchor is loaded for a change of members: %s", c)
+		}
 	}
 }

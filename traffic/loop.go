@@ -33,6 +33,7 @@ type pass struct {
 	backoff  time.Duration   // 0 while all is well
 	retry    time.Time       // when to try again after a failure
 	audit    time.Time       // next
+	gaveWay  bool            // the last audit was broken off for a change
 	reassert time.Time       // next
 }
 
@@ -132,7 +133,7 @@ func (t *Table) step(ctx context.Context, p *pass, now time.Time) {
 	p.tried = gen
 	write := differs || due || !now.Before(p.reassert)
 	if !now.Before(p.audit) {
-		write = write || !t.audited(ctx)
+		write = write || !t.audited(ctx, p, gen)
 		p.audit = now.Add(auditEvery)
 		p.second, p.again = append(p.second, p.again...), nil
 	}
@@ -205,10 +206,28 @@ func current(flows []redirect.Flow, rules redirect.Rules) []redirect.Flow {
 
 // audited tells whether the packet filter is as it was left. When that cannot
 // be told it is written again.
-func (t *Table) audited(ctx context.Context) bool {
-	same, err := t.cfg.Redirector.Audit(ctx)
+//
+// A change that comes meanwhile does not wait for the end of it: where tools are
+// slow that takes many seconds, and a member that is to be withdrawn would have
+// traffic for as long. The next audit is then done whole, whatever comes.
+func (t *Table) audited(ctx context.Context, p *pass, gen uint64) bool {
+	looking, giveWay := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	if p.gaveWay {
+		close(watched)
+	} else {
+		go func() {
+			defer close(watched)
+			t.awaitChange(looking, gen)
+			giveWay()
+		}()
+	}
+	same, err := t.cfg.Redirector.Audit(looking)
+	p.gaveWay = looking.Err() != nil && (err != nil || !same)
+	giveWay()
+	<-watched
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, p.gaveWay:
 		return true
 	case err != nil:
 		t.log.Warn("packet filter could not be audited; writing it again", "error", err)
@@ -219,6 +238,25 @@ func (t *Table) audited(ctx context.Context) bool {
 	}
 	t.metrics.drift.Inc()
 	return false
+}
+
+// awaitChange returns when there is a change after gen, or ctx is done. The
+// loop sees all nudges that come meanwhile after it.
+func (t *Table) awaitChange(ctx context.Context, gen uint64) {
+	nudged, changed := false, false
+	for !changed && ctx.Err() == nil {
+		select {
+		case <-t.nudge:
+			nudged = true
+			t.mu.Lock()
+			changed = t.gen != gen
+			t.mu.Unlock()
+		case <-ctx.Done():
+		}
+	}
+	if nudged {
+		t.Nudge()
+	}
 }
 
 func (t *Table) confirm(gen uint64) {

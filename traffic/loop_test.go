@@ -32,6 +32,7 @@ type fakeFilter struct {
 	order    []string // "apply", "cut"
 	drifted  bool
 	takes    time.Duration
+	looks    time.Duration     // what an audit takes
 	applyErr func(n int) error // of the n-th call, from 1
 	auditErr error
 	cutErr   func(n int) error
@@ -58,7 +59,17 @@ func (f *fakeFilter) Apply(ctx context.Context, r redirect.Rules) error {
 	return nil
 }
 
-func (f *fakeFilter) Audit(context.Context) (bool, error) {
+func (f *fakeFilter) Audit(ctx context.Context) (bool, error) {
+	f.mu.Lock()
+	looks := f.looks
+	f.mu.Unlock()
+	if looks > 0 {
+		select {
+		case <-time.After(looks):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.audits++
@@ -175,6 +186,34 @@ func TestPutAndWithdrawAreConfirmed(t *testing.T) {
 		for _, id := range []string{"container000002", "never was"} {
 			must(t, tab.Withdraw(t.Context(), id))
 			must(t, tab.Remove(t.Context(), id))
+		}
+	})
+}
+
+// TestChangeGoesBeforeAnAudit: a withdrawal does not wait for an audit that
+// takes its time, and audits come to an end all the same.
+func TestChangeGoesBeforeAnAudit(t *testing.T) {
+	f := &fakeFilter{}
+	bubble(t, f, func(t *testing.T, tab *Table) {
+		must(t, tab.Put(t.Context(), task(2, serving)))
+		f.with(func() { f.looks = 20 * time.Second })
+		time.Sleep(auditEvery + time.Second) // in the middle of one
+		start := time.Now()
+		must(t, tab.Withdraw(t.Context(), "container000002"))
+		if took := time.Since(start); took != 0 || f.members() != "" {
+			t.Errorf("the withdrawal took %s, members %q", took, f.members())
+		}
+		_, before := f.count()
+		applied, _ := f.count()
+		for i := range 120 {
+			must(t, tab.Put(t.Context(), task(byte(3+i), serving)))
+			time.Sleep(3 * time.Second)
+		}
+		if _, after := f.count(); after-before < 5 {
+			t.Errorf("%d audits in six minutes of changes", after-before)
+		}
+		if after, _ := f.count(); after-applied > 140 {
+			t.Errorf("%d writes for 120 changes", after-applied)
 		}
 	})
 }

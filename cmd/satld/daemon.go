@@ -66,7 +66,7 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 		},
 	})
 	names := dns.New(table, dns.Config{Logger: log, Registerer: registry})
-	networks := &announced{Manager: n.networks, names: names, table: table, log: log}
+	networks := newAnnounced(n.networks, names, table, log)
 	hostname, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("name of this host: %w", err)

@@ -10,9 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"satld/dns"
 	"satld/mesh"
 	"satld/network"
+	"satld/platform/command"
 	"satld/redirect"
 	"satld/traffic"
 )
@@ -24,13 +27,26 @@ type announced struct {
 	names *dns.Server
 	table *traffic.Table
 	log   *slog.Logger
+	moved chan struct{} // holds one: reach was told something
+
+	set      func(ctx context.Context, local netip.Addr, peers map[string][]network.Peer) error // Manager.SetPeers
+	patience command.Patience                                                                   // with set
 
 	mu    sync.Mutex
 	host  netip.Addr                // this node's own address
 	peers map[string][]network.Peer // of overlay networks, on other nodes
 }
 
-// reach takes which addresses of overlay networks are on which other node.
+func newAnnounced(m *network.Manager, names *dns.Server, table *traffic.Table, log *slog.Logger) *announced {
+	return &announced{
+		Manager: m, names: names, table: table, log: log, moved: make(chan struct{}, 1), set: m.SetPeers,
+		patience: command.Patience{Least: repairEvery, Most: mostForPeers},
+	}
+}
+
+// reach takes which addresses of overlay networks are on which other node. It
+// leaves to Run what is to be done: the next news, which may be of a task that
+// is to have no traffic any more, waits for no tool of this host.
 func (a *announced) reach(host string, entries []mesh.Entry) {
 	own, err := netip.ParseAddr(host)
 	if err != nil {
@@ -49,8 +65,9 @@ func (a *announced) reach(host string, entries []mesh.Entry) {
 	a.mu.Lock()
 	a.host, a.peers = own, peers
 	a.mu.Unlock()
-	if err := a.setPeers(context.Background()); err != nil {
-		a.log.Warn("tasks on other nodes cannot be reached yet; it is retried", "err", err)
+	select {
+	case a.moved <- struct{}{}:
+	default:
 	}
 }
 
@@ -62,10 +79,12 @@ func (a *announced) setPeers(ctx context.Context) error {
 	if peers == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, repairEvery)
-	defer cancel()
-	return a.SetPeers(ctx, host, peers)
+	return a.patience.Do(ctx, func(ctx context.Context) error { return a.set(ctx, host, peers) })
 }
+
+// mostForPeers bounds setting the peers of all overlay networks where it ran out
+// of time before: a call of a tool for each takes long on a slow host.
+const mostForPeers = 2 * time.Minute
 
 // Ensure makes a network and has its tasks' questions answered there.
 func (a *announced) Ensure(ctx context.Context, n network.Network) (network.Network, error) {
@@ -101,8 +120,30 @@ func (a *announced) announce() {
 // filter is audited as often.
 const repairEvery = 5 * time.Second
 
-// Run sets the networks right when somebody else changed them, until ctx ends.
+// Run has overlay networks reach the other nodes, and sets the networks right
+// when somebody else changed them, until ctx ends.
 func (a *announced) Run(ctx context.Context) error {
+	work, ctx := errgroup.WithContext(ctx)
+	work.Go(func() error { return a.followPeers(ctx) })
+	work.Go(func() error { return a.keepRepaired(ctx) })
+	return work.Wait()
+}
+
+// followPeers acts on what reach was told.
+func (a *announced) followPeers(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-a.moved:
+		}
+		if err := a.setPeers(ctx); err != nil && ctx.Err() == nil {
+			a.log.Warn("tasks on other nodes cannot be reached yet; it is retried", "err", err)
+		}
+	}
+}
+
+func (a *announced) keepRepaired(ctx context.Context) error {
 	tick := time.NewTicker(repairEvery)
 	defer tick.Stop()
 	failed := ""

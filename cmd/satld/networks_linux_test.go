@@ -27,7 +27,7 @@ func TestRepairIsLogged(t *testing.T) {
 	m, err := network.Open(t.Context(), network.Config{StateDir: t.TempDir(), Name: "sr0", Pool: netip.MustParsePrefix("10.88.0.0/16"), Logger: log})
 	nettest.Must(t, err)
 	t.Cleanup(func() { nettest.Must(t, m.Destroy(context.Background())); _ = m.Close() })
-	a := &announced{Manager: m, table: traffic.New(traffic.Config{Logger: log}), log: log}
+	a := newAnnounced(m, nil, traffic.New(traffic.Config{Logger: log}), log)
 	replace := func(add bool) {
 		t.Helper()
 		link, err := netlink.LinkByName("sr0")
