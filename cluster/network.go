@@ -56,7 +56,11 @@ func (n *member) storeNetwork(ctx context.Context, _ string, in []byte) (any, er
 		if err != nil {
 			return err
 		}
-		if err := settleOverlay(network, others, pool); err != nil {
+		nodes, err := store.FindNodes(tx, store.All)
+		if err != nil {
+			return err
+		}
+		if err := settleOverlay(network, others, nodes, pool); err != nil {
 			return status.Error(codes.InvalidArgument, err.Error())
 		}
 		return store.CreateNetwork(tx, network)

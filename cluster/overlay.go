@@ -63,38 +63,43 @@ func subnetOf(n *api.Network) netip.Prefix {
 }
 
 // settleOverlay completes a network that is an overlay and has no subnet or
-// number yet. others are all other networks.
-func settleOverlay(n *api.Network, others []*api.Network, pool netip.Prefix) error {
+// number yet. others are all other networks; nodes are those that will be in it.
+func settleOverlay(n *api.Network, others []*api.Network, nodes []*api.Node, pool netip.Prefix) error {
 	if _, _, done := executor.OverlayOf(n); done || !executor.IsOverlay(n) {
 		return nil
 	}
 	numbers := map[uint32]bool{}
-	var taken []netip.Prefix
+	var taken holdings
 	for _, o := range others {
-		if o.ID == n.ID || !executor.IsOverlay(o) {
+		if o.ID == n.ID {
 			continue
 		}
-		if p := subnetOf(o); p.IsValid() {
-			taken = append(taken, p)
-		}
+		taken.add(subnetOf(o), "network "+o.Spec.Annotations.Name)
 		if _, vni, ok := executor.OverlayOf(o); ok {
 			numbers[vni] = true
 		}
 	}
-	overlaps := func(p netip.Prefix) bool { return slices.ContainsFunc(taken, p.Overlaps) }
+	known := taken
+	for _, node := range nodes {
+		known.add(networkPoolOf(node), fmt.Sprintf("the network pool of node %s (its --network-pool)", nodeName(node)))
+	}
 	subnet := subnetOf(n)
 	if subnet.IsValid() {
-		if overlaps(subnet) {
-			return fmt.Errorf("subnet %s overlaps another overlay network", subnet)
+		if err := checkOverlay(subnet, known); err != nil {
+			return err
 		}
 	} else {
 		bits := overlayBits
 		if n.Spec.Ingress {
 			bits = ingressBits
 		}
+		bits = max(bits, pool.Bits())
 		var ok bool
-		if subnet, ok = freeSubnet(pool, max(bits, pool.Bits()), overlaps); !ok {
-			return errPoolEmpty
+		if subnet, ok = freeSubnet(pool, bits, known.overlap); !ok {
+			// Better one that some node cannot be in than none.
+			if subnet, ok = freeSubnet(pool, bits, taken.overlap); !ok {
+				return errPoolEmpty
+			}
 		}
 	}
 	vni := uint32(firstVNI)
@@ -238,7 +243,7 @@ func planOverlays(networks []*api.Network, nodes []*api.Node, tasks []*api.Task,
 		}
 		if _, _, done := executor.OverlayOf(n); !done {
 			n = n.Copy()
-			if serr := settleOverlay(n, networks, pool); serr != nil {
+			if serr := settleOverlay(n, networks, nodes, pool); serr != nil {
 				err = errors.Join(err, fmt.Errorf("network %s: %w", n.Spec.Annotations.Name, serr))
 				continue
 			}

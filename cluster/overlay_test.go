@@ -24,6 +24,20 @@ func overlay(id, subnet string) *api.Network {
 	return n
 }
 
+// bridgeNet is a network that each node has one of its own of.
+func bridgeNet(id, subnet string) *api.Network {
+	n := overlay(id, subnet)
+	n.Spec.DriverConfig.Name = "bridge"
+	return n
+}
+
+// pooled is a node that has told of its network pool.
+func pooled(id, name, pool string) *api.Node {
+	return &api.Node{ID: id, Description: &api.NodeDescription{
+		Hostname: name, Engine: &api.EngineDescription{Labels: map[string]string{PoolLabel: pool}},
+	}}
+}
+
 func ingressNet() *api.Network {
 	n := overlay("ingress", "")
 	n.Spec.Ingress, n.Spec.DriverConfig = true, &api.Driver{}
@@ -32,20 +46,33 @@ func ingressNet() *api.Network {
 
 func TestSettleOverlay(t *testing.T) {
 	pool := netip.MustParsePrefix("10.89.0.0/16")
-	var all []*api.Network
+	all := []*api.Network{bridgeNet("here", "192.168.3.0/24")}
+	nodes := []*api.Node{pooled("n1", "vm", "10.88.0.0/16"), pooled("n2", "", "10.89.19.0/24"), {ID: "n3"}, pooled("n4", "odd", "rubbish")}
 	for _, c := range []struct{ id, ask, want, refused string }{
 		{"ingress", "", "10.89.0.0/20", ""},
 		{"one", "", "10.89.16.0/24", ""},
 		{"own", "172.20.0.0/16", "172.20.0.0/16", ""},
 		{"inside", "10.89.17.0/24", "10.89.17.0/24", ""},
 		{"two", "", "10.89.18.0/24", ""},
-		{"clash", "172.20.5.0/24", "", "overlaps"},
+		{"three", "", "10.89.20.0/24", ""}, // past a node's pool
+		{"least", "10.70.0.8/29", "10.70.0.8/29", ""},
+		{"clash", "172.20.5.0/24", "", "subnet 172.20.5.0/24 overlaps 172.20.0.0/16 of network own"},
+		{"bridge", "192.168.0.0/16", "", "overlaps 192.168.3.0/24 of network here"},
+		{"pool", "10.88.77.0/24", "", "overlaps 10.88.0.0/16, the network pool of node vm (its --network-pool)"},
+		{"nameless", "10.89.19.128/25", "", "overlaps 10.89.19.0/24, the network pool of node n2"},
+		{"two hosts", "10.71.0.0/30", "", "subnet 10.71.0.0/30 is too small for an overlay network"},
+		{"no host", "10.71.0.0/31", "", "subnet 10.71.0.0/31 is too small for an overlay network"},
+		{"one address", "10.71.0.1/32", "", "too small"},
+		{"huge", "0.0.0.0/0", "", "between /8 and /29"},
+		{"loopback", "127.8.0.0/16", "", "127.8.0.0/16 is no range"},
+		{"multicast", "224.1.0.0/16", "", "224.1.0.0/16 is no range"},
+		{"link-local", "169.254.8.0/24", "", "169.254.8.0/24 is no range"},
 	} {
 		n := overlay(c.id, c.ask)
 		if c.id == "ingress" {
 			n = ingressNet()
 		}
-		err := settleOverlay(n, all, pool)
+		err := settleOverlay(n, all, nodes, pool)
 		if c.refused != "" {
 			if err == nil || !strings.Contains(err.Error(), c.refused) {
 				t.Errorf("%s: %v", c.id, err)
@@ -53,24 +80,24 @@ func TestSettleOverlay(t *testing.T) {
 			continue
 		}
 		subnet, vni, ok := executor.OverlayOf(n)
-		if err != nil || !ok || subnet.String() != c.want || vni != uint32(firstVNI+len(all)) {
+		if err != nil || !ok || subnet.String() != c.want || vni != uint32(firstVNI+len(all)-1) {
 			t.Errorf("%s: %v %d %t %v, want %s", c.id, subnet, vni, ok, err, c.want)
 		}
 		before := n.Copy()
-		if err := settleOverlay(n, all, netip.MustParsePrefix("10.1.0.0/16")); err != nil || !reflect.DeepEqual(n, before) {
+		if err := settleOverlay(n, all, nodes, netip.MustParsePrefix("10.1.0.0/16")); err != nil || !reflect.DeepEqual(n, before) {
 			t.Errorf("%s: settled twice: %v", c.id, err)
 		}
 		all = append(all, n)
 	}
 	bridge := overlay("b", "")
 	bridge.Spec.DriverConfig.Name = "bridge"
-	if err := settleOverlay(bridge, all, pool); err != nil || bridge.IPAM != nil {
+	if err := settleOverlay(bridge, all, nodes, pool); err != nil || bridge.IPAM != nil {
 		t.Errorf("a bridge was given %v, %v", bridge.IPAM, err)
 	}
 	small := netip.MustParsePrefix("10.7.0.0/23")
 	for i, want := range []error{nil, nil, errPoolEmpty} {
 		n := overlay(fmt.Sprint("s", i), "")
-		if err := settleOverlay(n, all, small); err != want {
+		if err := settleOverlay(n, all, nodes, small); err != want {
 			t.Errorf("%d: %v, want %v", i, err, want)
 		}
 		all = append(all, n)

@@ -75,7 +75,7 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	// Containers of an earlier daemon are taken over before traffic's first
 	// pass, which would else find nobody and empty the pools.
 	exec, err := executor.Open(ctx, executor.Config{
-		StateDir: cfg.StateDir, Hostname: hostname, Version: version,
+		StateDir: cfg.StateDir, Hostname: hostname, Version: version, Labels: map[string]string{cluster.PoolLabel: cfg.NetworkPool},
 		JailFirst: platform.OS == "freebsd", Boot: platform.Boot(),
 		Runtime: n.runtime, Images: n.images, Networks: networks, Traffic: table, Prober: monitor,
 		Leader: leader{&joined}, Events: happened, Logger: log,
