@@ -33,9 +33,16 @@ func (groups) made(context.Context, Spec) error              { return nil }
 func (groups) ending(string) []string                        { return nil } // the kernel ends a PID namespace with its first process
 func (groups) lingers(context.Context, string) (bool, error) { return false, nil }
 func (groups) dying(context.Context) ([]DyingJail, error)    { return nil, nil }
-func (groups) warnings() []string                            { return nil }
 func (groups) work(context.Context)                          {}
 func (groups) close()                                        { removeParents() }
+
+// warnings tells that there are no control groups, without which nothing starts.
+func (groups) warnings() []string {
+	if missing := cgroup.Missing(); missing != "" {
+		return []string{missing}
+	}
+	return nil
+}
 
 // end: see host.
 func (g groups) end(ctx context.Context, id string) error {

@@ -44,15 +44,57 @@ type hierarchies struct {
 	delegate bool              // v2 was mounted with nsdelegate
 }
 
-// mounts are read once: they stay while the program runs.
-var mounts = sync.OnceValues(func() (hierarchies, error) {
+// known are the mounts as they were found: they stay while the program runs,
+// once there are any.
+var (
+	knownMu sync.Mutex
+	known   hierarchies
+)
+
+func mounts() (hierarchies, error) {
+	knownMu.Lock()
+	defer knownMu.Unlock()
+	if len(known.points) > 0 {
+		return known, nil
+	}
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return hierarchies{}, fmt.Errorf("find cgroup mounts: %w", err)
 	}
 	defer f.Close()
-	return parseMounts(f)
-})
+	found, err := parseMounts(f)
+	if err == nil {
+		known = found
+	}
+	return found, err
+}
+
+// unified is where runc looks for v2; elsewhere it is of no use to it.
+const unified = "/sys/fs/cgroup"
+
+// Missing says, in words for the operator, why the runtime can make no group and
+// so no container; "" where it can.
+func Missing() string {
+	h, err := mounts()
+	if err != nil {
+		return err.Error()
+	}
+	return h.missing()
+}
+
+func (h hierarchies) missing() string {
+	const remedy = "; containers cannot be started until you run: mount -t cgroup2 cgroup2 " + unified + " (systemd mounts it by itself)"
+	v2, has := h.points[""]
+	switch {
+	case len(h.points) > 1 || !has && len(h.points) > 0: // v1, with or without v2 beside it
+		return ""
+	case !has:
+		return "no cgroup is mounted" + remedy
+	case v2 != unified:
+		return "no cgroup is mounted at " + unified + ", where the runtime looks for it (there is one at " + v2 + ")" + remedy
+	}
+	return ""
+}
 
 // NamespacesDelegate tells whether v2 lets nobody move a process into or out
 // of the groups of his cgroup namespace (cgroups(7), nsdelegate).

@@ -40,6 +40,24 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// A host is told when nothing that the runtime could use is mounted, and what to
+// do about it.
+func TestMissing(t *testing.T) {
+	const v1, v2 = "30 29 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "24 22 0:21 / %s rw - cgroup2 cgroup2 rw\n"
+	for _, c := range []struct{ mountinfo, want string }{
+		{"22 1 0:20 / /sys rw - sysfs sysfs rw\n", "no cgroup is mounted; containers cannot be started until you run: mount -t cgroup2 cgroup2 /sys/fs/cgroup"},
+		{fmt.Sprintf(v2, "/mnt"), "no cgroup is mounted at /sys/fs/cgroup, where the runtime looks for it (there is one at /mnt); "},
+		{fmt.Sprintf(v2, "/sys/fs/cgroup"), ""},
+		{v1, ""},
+		{v1 + fmt.Sprintf(v2, "/sys/fs/cgroup/unified"), ""},
+	} {
+		h, err := parseMounts(strings.NewReader(c.mountinfo))
+		if got := h.missing(); err != nil || !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%q: %q, %v", c.mountinfo, got, err)
+		}
+	}
+}
+
 func TestOOMKills(t *testing.T) {
 	for text, want := range map[string]int{
 		"low 0\nhigh 0\nmax 12\noom 1\noom_kill 3\noom_group_kill 0\n": 3,
