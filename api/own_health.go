@@ -21,6 +21,7 @@ import (
 	"satld/executor"
 	"satld/healthcheck"
 	"satld/mesh"
+	"satld/orchestrator"
 )
 
 // peerTimeout bounds the question to another node about its tasks: a table
@@ -143,7 +144,7 @@ func tableOf(view serviceView, now time.Time) wire.Health {
 		FailOpen: spec.Annotations.Labels["satl.traffic.fail-open"] == "true", Tasks: []wire.TaskHealth{},
 	}
 	for _, t := range shownTasks(view.tasks) {
-		h.Tasks = append(h.Tasks, rowOf(view, t))
+		h.Tasks = append(h.Tasks, rowOf(view, t, now))
 		if wanted(t) {
 			h.Desired++
 		}
@@ -176,7 +177,9 @@ func overlay(h *wire.Health, known []wire.TaskHealth, observed func(taskID strin
 		case verdict == mesh.Silent && t.Why == "":
 			t.Serving, t.Why = false, "its "+string(verdict)
 		case ok && live(t.State):
-			t.Serving, t.FailOpen, t.Why = k.Serving, k.FailOpen, k.Why
+			if t.DesiredState != lower(api.TaskStateReady) { // else the store knows what it waits for
+				t.Serving, t.FailOpen, t.Why = k.Serving, k.FailOpen, k.Why
+			}
 			h.FailingOpen = h.FailingOpen || k.FailOpen
 			if k.Verdict == verdictNone && t.Verdict == healthcheck.Starting.String() {
 				break // its probe begins with its process
@@ -253,7 +256,7 @@ func protoTime(ts *gogotypes.Timestamp) time.Time {
 }
 
 // rowOf is one task as the store knows it.
-func rowOf(view serviceView, t *api.Task) wire.TaskHealth {
+func rowOf(view serviceView, t *api.Task, now time.Time) wire.TaskHealth {
 	node := view.nodes[t.NodeID]
 	row := wire.TaskHealth{
 		ID: t.ID, Name: view.service.Spec.Annotations.Name + "." + placeOf(t), Slot: t.Slot, NodeID: t.NodeID, Node: view.host(t.NodeID),
@@ -267,21 +270,31 @@ func rowOf(view serviceView, t *api.Task) wire.TaskHealth {
 			row.Verdict = healthcheck.Starting.String() // RUNNING begins with a pass
 		}
 	}
-	row.Why = whyNot(t, node, row.Ready)
+	row.Why = whyNot(t, node, row.Ready, now)
 	row.Serving = row.Why == ""
 	return row
 }
 
 // whyNot is why a task is sent no traffic, as far as the store knows; "" where
 // it knows of nothing. The one predicate of DESIGN.md section 5, from afar.
-func whyNot(t *api.Task, node *api.Node, ready bool) string {
+func whyNot(t *api.Task, node *api.Node, ready bool, now time.Time) string {
 	state := lower(t.Status.State)
 	switch {
 	case t.Status.State != api.TaskStateRunning:
+		why := state
 		if t.Status.Err != "" {
-			return state + ": " + t.Status.Err
+			why += ": " + t.Status.Err
 		}
-		return state
+		waits := orchestrator.Waits(t, now)
+		switch {
+		case waits != "" && t.Status.Err != "":
+			return waits + "; " + why
+		case waits != "":
+			return waits
+		case t.Status.State == api.TaskStateReady && t.DesiredState == api.TaskStateReady:
+			return "prepared, starts when its turn comes"
+		}
+		return why
 	case t.DesiredState > api.TaskStateRunning && t.DesiredState != api.TaskStateCompleted:
 		return "stopping"
 	case !ready:

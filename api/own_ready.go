@@ -27,7 +27,8 @@ func (s *Server) taskReady(ready bool) handler {
 }
 
 // findLiveTask finds a task by its ID, its name, a unique prefix of its ID, or
-// as the one that runs in a slot (web.1).
+// as the one that lives in a slot (web.1): one that is to run goes before one
+// that waits for its restart delay or its turn.
 func (s *Server) findLiveTask(ctx context.Context, input string) (string, error) {
 	t, err := s.findTask(ctx, input)
 	if err == nil {
@@ -47,11 +48,18 @@ func (s *Server) findLiveTask(ctx context.Context, input string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	var live []string
+	var live, waiting []string
 	for _, t := range tasks {
-		if t.DesiredState <= api.TaskStateRunning && t.Status.State <= api.TaskStateRunning {
+		switch {
+		case t.DesiredState > api.TaskStateRunning || t.Status.State > api.TaskStateRunning:
+		case t.DesiredState == api.TaskStateRunning:
 			live = append(live, t.ID)
+		default:
+			waiting = append(waiting, t.ID)
 		}
+	}
+	if len(live) == 0 {
+		live = waiting
 	}
 	switch len(live) {
 	case 0:

@@ -120,6 +120,27 @@ func TestReady(t *testing.T) {
 		return store.CreateTask(tx, &api.Task{ID: "second", ServiceID: web, Slot: 1, DesiredState: api.TaskStateRunning, Status: api.TaskStatus{State: api.TaskStateStarting}})
 	})
 	f.refused(t, 400, "task web.1 is ambiguous", "POST", "/satl/v1/tasks/web.1/unready", "")
+	// One that waits to start is not meant while another lives, and is alone.
+	for _, task := range []string{"second", id} {
+		f.cluster.update(t, func(tx store.Tx) error {
+			waits := store.GetTask(tx, task)
+			waits.DesiredState, waits.Status.State = api.TaskStateReady, api.TaskStateReady
+			return store.UpdateTask(tx, waits)
+		})
+		if task == "second" {
+			f.must(t, 200, "POST", "/satl/v1/tasks/web.1/ready", "")
+			f.must(t, 200, "POST", "/satl/v1/tasks/web.1/unready", "")
+			if isReady() {
+				t.Error("the task that waits was meant")
+			}
+		}
+	}
+	f.refused(t, 400, "task web.1 is ambiguous", "POST", "/satl/v1/tasks/web.1/ready", "")
+	f.cluster.update(t, func(tx store.Tx) error { return store.DeleteTask(tx, "second") })
+	f.must(t, 200, "POST", "/satl/v1/tasks/web.1/ready", "")
+	if !isReady() {
+		t.Error("the only task, which waits, was not meant")
+	}
 
 	for _, name := range []string{"self", "vm", fakeNodeID, fakeNodeID[:6]} {
 		for _, ready := range []bool{false, true} {

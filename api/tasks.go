@@ -3,10 +3,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/swarm"
@@ -14,6 +16,7 @@ import (
 	"github.com/moby/swarmkit/v2/api"
 
 	"satld/cluster"
+	"satld/orchestrator"
 )
 
 func (s *Server) taskRoutes(r *routes) {
@@ -42,7 +45,7 @@ func (s *Server) taskList(w http.ResponseWriter, r *http.Request) error {
 	}
 	tasks := make([]swarm.Task, 0, len(resp.Tasks))
 	for _, t := range resp.Tasks {
-		shown, err := renderTask(t)
+		shown, err := renderTask(t, time.Now())
 		if err != nil {
 			return err
 		}
@@ -93,7 +96,7 @@ func (s *Server) taskInspect(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	shown, err := renderTask(t)
+	shown, err := renderTask(t, time.Now())
 	if err != nil {
 		return err
 	}
@@ -101,8 +104,9 @@ func (s *Server) taskInspect(w http.ResponseWriter, r *http.Request) error {
 }
 
 // renderTask is a task as clients see it: without the labels that the engine
-// keeps on it for itself. An operator's word stays, for it is one.
-func renderTask(t *api.Task) (swarm.Task, error) {
+// keeps on it for itself. An operator's word stays, for it is one. Of one that
+// waits to be restarted the message says for how long.
+func renderTask(t *api.Task, now time.Time) (swarm.Task, error) {
 	out, err := convert.TaskFromGRPC(*t)
 	if err != nil {
 		return out, err
@@ -114,6 +118,7 @@ func renderTask(t *api.Task) (swarm.Task, error) {
 		}
 	}
 	out.Labels = shown
+	out.Status.Message = cmp.Or(orchestrator.Waits(t, now), out.Status.Message)
 	return out, nil
 }
 
