@@ -122,7 +122,7 @@ func admitMount(m mount.Mount) error {
 	switch m.Type {
 	case mount.TypeBind, mount.TypeTmpfs:
 	case "", mount.TypeVolume:
-		return errNotSupported("volumes are not supported yet: mount %q as type bind, with an absolute path as its source", m.Target)
+		return errNotSupported("invalid mount of %q: %s", m.Target, noVolumes)
 	case mount.TypeNamedPipe, mount.TypeCluster, mount.TypeImage:
 		return errNotSupported("mounts of type %s are not supported", m.Type)
 	default:

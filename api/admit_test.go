@@ -84,7 +84,7 @@ func TestAdmitRefuses(t *testing.T) {
 		{inContainer(`"Hosts":["10.0.0.1"]`), 400, "extra host"},
 		{inContainer(`"Hosts":["nohost name"]`), 400, "extra host"},
 		{inContainer(`"DNSConfig":{"Nameservers":["x"]}`), 400, "name server"},
-		{inContainer(`"Mounts":[{"Type":"volume","Source":"v","Target":"/v"}]`), 501, "volumes"},
+		{inContainer(`"Mounts":[{"Type":"volume","Source":"v","Target":"/v"}]`), 501, "volumes are not supported: mount a directory of the host"},
 		{inContainer(`"Mounts":[{"Source":"v","Target":"/v"}]`), 501, "volumes"},
 		{inContainer(`"Mounts":[{"Type":"npipe","Source":"v","Target":"/v"}]`), 501, "npipe"},
 		{inContainer(`"Mounts":[{"Type":"cluster","Source":"v","Target":"/v"}]`), 501, "cluster"},

@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -150,4 +151,22 @@ func TestDockerCLI(t *testing.T) {
 	f.secretsByCLI(t, has)
 	has(f.docker(t, 0, "volume", "ls"), "DRIVER")
 	has(f.docker(t, 0, "service", "rm", "web", "h"), "web")
+}
+
+// What the CLI would otherwise put into words of its own, which mislead.
+func TestDockerCLIShowsRefusals(t *testing.T) {
+	f := newCLIFixture(t)
+	withContainers(f.fixture)
+	file := filepath.Join(f.home, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"cp", file, "web:/tmp/"}, {"cp", file, "web:/tmp"}, {"cp", "web:/etc/passwd", "-"}} {
+		if out := f.docker(t, 1, args...); !strings.Contains(out, "copying files into and out of containers is not supported") {
+			t.Errorf("%v: %s", args, out)
+		}
+	}
+	if out := f.docker(t, 0, "volume", "rm", "-f", "v"); out != "v\n" {
+		t.Errorf("%s", out)
+	}
 }

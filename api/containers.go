@@ -4,7 +4,11 @@ package api
 
 import (
 	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"io/fs"
 	"net/http"
+	"path"
 	"slices"
 	"time"
 
@@ -51,11 +55,26 @@ func (s *Server) containerRoutes(r *routes) {
 	local.get("/containers/{name:.*}/changes", refuse("listing the changed files of a container is not supported"))
 	local.get("/containers/{name:.*}/export", refuse("exporting the file system of a container is not supported"))
 	archive := refuse("copying files into and out of containers is not supported: use exec with tar or cat")
-	local.head("/containers/{name:.*}/archive", archive)
+	local.head("/containers/{name:.*}/archive", s.archiveStat)
 	local.get("/containers/{name:.*}/archive", archive)
 	local.put("/containers/{name:.*}/archive", archive)
-	local.post("/containers/{name:.*}/update", refuse("changing the limits of a running container is not supported: create a new one"))
+	local.post("/containers/{name:.*}/update", refuse("changing the limits or the restart policy of a container is not supported: create a new one"))
 	local.post("/commit", refuse("making an image of a container is not supported: use import"))
+}
+
+// archiveStat is what `docker cp` asks before it copies into a container. Told
+// that it cannot be had, the CLI says that there is no such directory; told of
+// some directory it goes on, and shows why the copy itself is refused.
+func (s *Server) archiveStat(w http.ResponseWriter, r *http.Request) error {
+	if _, err := s.cfg.Containers.Get(pathVar(r, "name")); err != nil {
+		return err
+	}
+	stat, err := json.Marshal(container.PathStat{Name: path.Base(r.URL.Query().Get("path")), Mode: fs.ModeDir | 0o755})
+	if err != nil {
+		return err
+	}
+	w.Header().Set("X-Docker-Container-Path-Stat", base64.StdEncoding.EncodeToString(stat))
+	return nil
 }
 
 // containerList is GET /containers/json.

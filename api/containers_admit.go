@@ -4,6 +4,7 @@ package api
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -206,7 +207,13 @@ func unsupportedOptions(c *container.Config, h *container.HostConfig) (reasons [
 	refuse(h.KernelMemory != 0 || h.KernelMemoryTCP != 0, "kernel memory limits")
 
 	for _, m := range h.Mounts {
-		refuse(m.Type != mount.TypeBind && m.Type != mount.TypeTmpfs, "mounts of type "+string(m.Type))
+		switch m.Type {
+		case mount.TypeBind, mount.TypeTmpfs:
+		case mount.TypeVolume, "":
+			refuse(true, fmt.Sprintf("the mount of %q: %s", m.Target, noVolumes))
+		default:
+			refuse(true, "mounts of type "+string(m.Type))
+		}
 		refuse(m.Consistency != "" && !slices.Contains([]mount.Consistency{mount.ConsistencyDefault, mount.ConsistencyFull,
 			mount.ConsistencyCached, mount.ConsistencyDelegated}, m.Consistency), "mount consistency "+string(m.Consistency))
 		if b := m.BindOptions; b != nil {

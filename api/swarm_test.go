@@ -222,6 +222,7 @@ func TestWhatThereIsNot(t *testing.T) {
 		{501, "volumes are not supported", "POST", "/volumes/create"},
 		{404, "no such volume", "GET", "/volumes/x"},
 		{404, "no such volume", "DELETE", "/volumes/x"},
+		{404, "volumes are not supported", "PUT", "/volumes/x"},
 		{501, "building images", "POST", "/build?t=x"},
 		{501, "sessions", "POST", "/session"},
 		{501, "checkpoints", "GET", "/containers/x/checkpoints"},
@@ -230,6 +231,8 @@ func TestWhatThereIsNot(t *testing.T) {
 	} {
 		f.refused(t, c.status, c.says, c.method, c.path, "")
 	}
+	f.must(t, 204, "DELETE", "/volumes/x?force=1", "")
+	f.must(t, 200, "POST", "/volumes/prune", "")
 }
 
 // Init, join and leave are the cluster's; what a client asks for beyond that
