@@ -78,6 +78,9 @@ func checkRun(c *container.Config, h *container.HostConfig) error {
 			return errInvalid("invalid %s %d: it cannot be negative", l.name, l.value)
 		}
 	}
+	if h.Memory != 0 && h.Memory < leastMemory {
+		return errInvalid("Minimum memory limit allowed is 6MB") // the runtime's own set-up takes as much
+	}
 	if cpus := runtime.NumCPU(); h.NanoCPUs > int64(cpus)*1e9 {
 		return errInvalid("range of CPUs is from 0.01 to %[1]d.00, as there are only %[1]d CPUs available", cpus)
 	}
@@ -102,6 +105,9 @@ func checkRun(c *container.Config, h *container.HostConfig) error {
 	}
 	return checkPortBindings(h.PortBindings)
 }
+
+// leastMemory is the smallest limit of memory, in bytes; Docker's own.
+const leastMemory = 6 << 20
 
 func checkMounts(mounts []mount.Mount) error {
 	for _, m := range mounts {

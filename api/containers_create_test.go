@@ -221,6 +221,7 @@ func TestCreateRefused(t *testing.T) {
 		{"", host(`"MemorySwappiness":10`), "swappiness", 501},
 		{"", host(`"OomKillDisable":true`), "out-of-memory", 501},
 		{"", host(`"Memory":-1`), "memory limit", 400},
+		{"", host(`"Memory":6291455`), "Minimum memory limit allowed is 6MB", 400},
 		{"", host(`"ShmSize":-1`), "/dev/shm", 400},
 		{"", host(fmt.Sprintf(`"NanoCpus":%d`, int64(runtime.NumCPU())*1e9+1)), "range of CPUs is from 0.01 to", 400},
 		{"", host(`"ConsoleSize":[70000,1]`), "invalid console size", 400},
