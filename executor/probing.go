@@ -38,7 +38,7 @@ func (n *Node) watch(c *Container, s healthcheck.Settings, pid int, adopted bool
 	rec := c.record()
 	n.cfg.Prober.Watch(healthcheck.Watch{
 		ID: c.id, TaskID: rec.TaskID, Started: rec.Started,
-		Adopted: adopted, Proved: adopted && rec.Proved, Unrouted: adopted && rec.outForHealth() != "",
+		Adopted: adopted, Proved: adopted && rec.Proved && s.GatesRunning(), Unrouted: adopted && rec.outForHealth() != "",
 		Settings: s, Probe: healthcheck.NewProbe(s, n.reach(rec, pid)), Changed: c.putVerdict,
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	gogotypes "github.com/gogo/protobuf/types"
 	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
 
@@ -110,6 +111,28 @@ func TestActionNoneGatesNothing(t *testing.T) {
 		startedTask(t, b, labelled(everySecond(2), map[string]string{"satl.health.action": "none"}))
 		if time.Since(begun) != 0 || !b.traffic.serving(taskContainerID("task1")) {
 			t.Errorf("RUNNING after %v", time.Since(begun))
+		}
+	})
+}
+
+// It runs without a pass, so a restart of the daemon takes it for no proof: what
+// is left of StartPeriod is left, and Docker's status stays starting.
+func TestActionNoneKeepsItsStartPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer func() { b.close() }()
+		switched(b).Store(true)
+		check := everySecond(2)
+		check.StartPeriod = gogotypes.DurationProto(time.Minute)
+		startedTask(t, b, labelled(check, map[string]string{"satl.health.action": "none"}))
+		time.Sleep(10 * time.Second)
+		b.close()
+		b.open()
+		for _, want := range []healthcheck.Status{healthcheck.Starting, healthcheck.Unhealthy} {
+			time.Sleep(40 * time.Second)
+			if s := mustGet(t, b, "web.1"); s.Health == nil || s.Health.Status != want || !s.Serving {
+				t.Errorf("serving %t, health %+v, want %v", s.Serving, s.Health, want)
+			}
 		}
 	})
 }

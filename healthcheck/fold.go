@@ -12,9 +12,9 @@ import (
 //
 // A pass at any time is healthy at once, ends the streak, and takes back what
 // failures brought about; only a gate that was not passed stays failed. A
-// failure is not counted while the container was never yet healthy and the
-// probe began inside StartPeriod, which runs from started, the start of the
-// main process. Retries failures in a row that counted are unhealthy and out
+// failure is not counted while the container was never yet healthy, in an
+// earlier daemon's time neither, and the probe began inside StartPeriod, which
+// runs from started, the start of the main process. Retries failures in a row that counted are unhealthy and out
 // of traffic; ReplaceAfter of them condemn.
 //
 // A gate and a StartLimit judge a start in place of the streak: until the
@@ -43,7 +43,7 @@ func Fold(h Health, s Settings, started time.Time, r Result) Health {
 		}
 		h.Status, h.FailingStreak, h.EverHealthy = Healthy, 0, true
 		h.Unrouted, h.Condemned, h.FailingSince, h.StartBound = false, "", time.Time{}, time.Time{}
-	case h.Status == Starting && r.Start.Sub(started) < s.StartPeriod:
+	case h.starting() && r.Start.Sub(started) < s.StartPeriod:
 		// In grace: shown in the log, not counted.
 	case h.bounded(s):
 		h.StartBound = h.startBound(s, started)

@@ -365,6 +365,10 @@ func TestAdoptedByThresholds(t *testing.T) {
 			func(at time.Duration) int { return map[bool]int{true: 200, false: 503}[at >= 30*sec] }, []string{"30s healthy"}},
 		{"starting", "profile=automatic", 4 * time.Minute, Watch{},
 			func(time.Duration) int { return refused }, []string{"6m10s unhealthy unrouted condemned"}},
+		{"proved and dead inside its StartPeriod, which protects it no more", "start-period", time.Minute, Watch{Proved: true},
+			func(time.Duration) int { return refused }, []string{"15s unhealthy unrouted condemned"}},
+		{"starting inside its StartPeriod, of which it keeps the rest", "start-period", time.Minute, Watch{},
+			func(time.Duration) int { return refused }, []string{"4m10s unhealthy unrouted condemned"}},
 		{"its limit passed while no daemon looked", "profile=automatic", time.Hour, Watch{},
 			func(time.Duration) int { return 200 }, []string{"10s healthy"}},
 		{"the same, and it fails", "profile=automatic", time.Hour, Watch{},
@@ -378,8 +382,11 @@ func TestAdoptedByThresholds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, b *bench) {
-				w := c.w
-				w.Settings, w.Adopted, w.Started = resolved(t, nil, "http=/ pass=200-399 "+c.labels), true, time.Now().Add(-c.age)
+				w, hc, labels := c.w, (*container.HealthConfig)(nil), c.labels
+				if labels == "start-period" {
+					hc, labels = &container.HealthConfig{StartPeriod: 5 * time.Minute}, ""
+				}
+				w.Settings, w.Adopted, w.Started = resolved(t, hc, "http=/ pass=200-399 "+labels), true, time.Now().Add(-c.age)
 				n := b.runAs(w, &app{answer: c.answer})
 				if h := b.health("a"); h.Unrouted != w.Unrouted || h.Status != Starting {
 					t.Errorf("at once: %+v", h)
