@@ -44,18 +44,18 @@ func admit(spec *swarm.ServiceSpec) (admission, error) {
 // "A published service with no probe at all is a warning".
 func admitHealth(spec *swarm.ServiceSpec) (admission, error) {
 	c := spec.TaskTemplate.ContainerSpec
+	var a admission
+	if ports := publishedPorts(spec); len(ports) > 0 {
+		a.published = healthcheck.PublishedText(ports)
+		c.Healthcheck, a.applied = healthcheck.TightenSpec(c.Healthcheck, c.Labels)
+	}
 	_, probed, warnings, err := healthcheck.FromSpec(c.Healthcheck, c.Labels)
 	if err != nil {
 		return admission{}, errInvalid("%v", err)
 	}
-	a := admission{warnings: warnings}
-	if ports := publishedPorts(spec); len(ports) > 0 {
-		a.published = healthcheck.PublishedText(ports)
-		if probed {
-			c.Healthcheck, a.applied = healthcheck.TightenSpec(c.Healthcheck, c.Labels)
-		} else {
-			a.warnings = append(a.warnings, healthcheck.NoProbeWarning(spec.Name, a.published))
-		}
+	a.warnings = warnings
+	if a.published != "" && !probed {
+		a.warnings = append(a.warnings, healthcheck.NoProbeWarning(spec.Name, a.published))
 	}
 	probe, err := effectiveProbe(spec)
 	if err != nil {

@@ -3,6 +3,7 @@
 package healthcheck
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -15,20 +16,22 @@ import (
 // was (no probe, or every field explicit). Container labels have a say: a probe
 // that they name gets these defaults too, in a Healthcheck with an empty Test
 // that is made where there is none; one whose profile has timings of its own is
-// left alone, and so are retries that a label gives.
+// left alone, and so are retries that a label gives. What cannot be meant is for
+// FromSpec to refuse afterwards, by the values that labels meet then.
 //
 // The values then look explicit, on purpose: removing the port later restores
 // nothing (spec/healthchecks.txt, "The values are written into the stored spec").
 func TightenSpec(hc *container.HealthConfig, labels map[string]string) (tightened *container.HealthConfig, applied string) {
-	s, ok, _, err := FromSpec(hc, labels)
-	if err != nil || !ok || s.Profile != Docker && s.Profile != Gate {
+	l, err := parseLabels(labels)
+	if err != nil || l.profile != Docker && l.profile != Gate {
 		return hc, ""
 	}
-	if hc == nil {
-		hc = &container.HealthConfig{}
+	tight := cmp.Or(hc, &container.HealthConfig{})
+	argv, _, err := command(tight)
+	if err != nil || validate(tight) != nil || argv == nil && l.kindLabel == "" {
+		return hc, ""
 	}
-	_, unroute := labels[labelUnroute]
-	return hc, tighten(hc, hc.Retries != 0 || unroute)
+	return tight, tighten(tight, tight.Retries != 0 || l.unroute != nil)
 }
 
 // tighten fills in what is unset; retries tells whether those are set.
