@@ -276,7 +276,11 @@ func TestStartLimit(t *testing.T) {
 		{nil, StartLimit},
 		{&api.HealthConfig{Test: []string{"NONE"}}, StartLimit},
 		{&api.HealthConfig{Test: []string{"CMD", "x"}}, StartLimit + 3*time.Minute},
-		{&api.HealthConfig{Test: []string{"CMD", "x"}, Interval: seconds(5), Timeout: seconds(3), Retries: 2, StartPeriod: seconds(40)}, StartLimit + 56*time.Second},
+		{&api.HealthConfig{Test: []string{"CMD", "x"}, Interval: seconds(5), Timeout: seconds(3), Retries: 2, StartPeriod: seconds(40)}, StartLimit + 59*time.Second},
+		// Its own verdict is later than StartPeriod and retries cycles: the waits
+		// before it are longer than the interval, or a cycle is a long timeout.
+		{&api.HealthConfig{Test: []string{"CMD", "x"}, Interval: seconds(5), Timeout: seconds(30), Retries: 3, StartInterval: seconds(60)}, StartLimit + 270*time.Second},
+		{&api.HealthConfig{Test: []string{"CMD", "x"}, Interval: seconds(5), Timeout: seconds(120), Retries: 2, StartPeriod: seconds(10)}, StartLimit + (10+125+125+120)*time.Second},
 	} {
 		x := taskAt(1, "n1", api.TaskStateStarting, 0)
 		x.Spec.GetContainer().Healthcheck = c.check

@@ -13,7 +13,8 @@ import (
 
 // startLimit is how long a task may be STARTING: until its first pass at the
 // latest possible time, StartPeriod and then retries failures of interval and
-// timeout each, and the time that sets up the container and each probe.
+// timeout each (or longer, where the waits while never yet healthy are), and the
+// time that sets up the container and each probe.
 func startLimit(t *api.Task) time.Duration {
 	c := t.Spec.GetContainer()
 	if c == nil {
@@ -35,9 +36,10 @@ func startLimit(t *api.Task) time.Duration {
 		return StartLimit // the API refuses what cannot be meant
 	}
 	longest := 30 * 24 * time.Hour // beyond which sums would overflow
+	worst := min(healthcheck.WorstStart(settings), longest)
 	if settings.Profile != healthcheck.Docker || settings.StartLimit > 0 || settings.ReplaceAfter > 0 || settings.Action != healthcheck.Replace {
-		return StartLimit + min(healthcheck.WorstStart(settings), longest)
+		return StartLimit + worst
 	}
 	cycle := min(settings.Interval, longest) + min(settings.Timeout, longest)
-	return StartLimit + min(settings.StartPeriod, longest) + time.Duration(min(settings.Retries, 1000))*cycle
+	return StartLimit + max(worst, min(settings.StartPeriod, longest)+time.Duration(min(settings.Retries, 1000))*cycle)
 }

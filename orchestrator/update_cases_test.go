@@ -212,7 +212,7 @@ func TestUpdate5(t *testing.T) {
 			func(*api.Task) script { return script{start: -1, lives: 0} },
 			func(spec *api.ServiceSpec) { spec.Task.GetContainer().Healthcheck = check(5, 3, 3600) },
 			[2]time.Duration{time.Hour + 16*time.Second, time.Hour + StartLimit + 25*time.Second},
-			"still starting after 1h1m16s",
+			"still starting after 1h1m19s",
 		},
 		{
 			"no room",
