@@ -54,7 +54,7 @@ func (f Flap) budget(now time.Time) string {
 		}
 		return ""
 	}
-	if f.Used == 0 || f.Used > f.Max || f.Max-f.Used > f.Max/2 {
+	if f.Used > f.Max || f.Max-f.Used > f.Max/2 {
 		return ""
 	}
 	left := f.Max - f.Used

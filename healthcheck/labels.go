@@ -42,8 +42,7 @@ var aliases = map[string]string{
 // IsLabel tells whether a container label is one that this package reads.
 func IsLabel(label string) bool {
 	var l labelled
-	name := canonical(label)
-	return strings.HasPrefix(label, LabelPrefix) && l.set(name, label, "") != unknown
+	return l.set(canonical(label), label, "") != unknown
 }
 
 const unknown = "is unknown"
@@ -83,7 +82,6 @@ type labelled struct {
 	startLimit time.Duration
 	profile    Profile
 	action     Action
-	actionSet  bool
 }
 
 // parseLabels reads the labels of this package; an unknown one is an error, as
@@ -189,7 +187,7 @@ func (l *labelled) set(name, label, value string) (problem string) {
 		if i < 0 {
 			return "must be one of " + strings.Join(actions, ", ") + not(value)
 		}
-		l.action, l.actionSet = Action(i), true
+		l.action = Action(i)
 	default:
 		header, ok := strings.CutPrefix(name, labelHeader)
 		if !ok {
