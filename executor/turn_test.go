@@ -331,6 +331,40 @@ func TestTurnThatComesTooLate(t *testing.T) {
 	})
 }
 
+// Nor does it spoil the next: a task that fails again asks again, once a second
+// whoever asked before, and is replaced in its turn.
+func TestNextTurnAfterOneThatCameTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(b *bench) { b.leader = &fakeLeader{may: true, takes: 1500 * time.Millisecond} })
+		defer b.close()
+		bad := switched(b)
+		_, c := running(t, b, everySecond(2), inTurn)
+		bad.Store(true)
+		said(t, c)
+		bad.Store(false)
+		said(t, c)
+		time.Sleep(5 * time.Second)
+		b.leader.set(false, nil)
+		for range 2 { // it passes and fails again between two questions
+			bad.Store(true)
+			said(t, c)
+			bad.Store(false)
+			said(t, c)
+		}
+		bad.Store(true)
+		said(t, c)
+		asked := b.leader.times()
+		time.Sleep(25*time.Second + time.Millisecond)
+		if n := b.leader.times() - asked; n < 9 || n > 11 { // each takes 1.5 s and is followed by one second
+			t.Errorf("asked %d times in 25 s", n)
+		}
+		b.leader.set(true, nil)
+		if err := c.Wait(t.Context()); !errors.Is(err, errUnhealthy) {
+			t.Errorf("Wait returned %v", err)
+		}
+	})
+}
+
 // A Wait that the agent left behind says nothing of a task that is shut down.
 func TestForgottenWaitSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,12 +4,15 @@ package executor
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"satld/healthcheck"
 )
 
 // DESIGN.md section 5: out of traffic, stop signal and grace, FAILED with the reason.
@@ -46,6 +49,35 @@ func TestUnhealthyIsWithdrawnThenStoppedThenFailed(t *testing.T) {
 			t.Errorf("not withdrawn before its stop signal: %q", b.j.all())
 		}
 	})
+}
+
+// Of changes that came together the last is acted on, as it is all there is to
+// know; but no later pass saves a task that need not wait for its turn, and none
+// that has yet to pass waits for one.
+func TestDecisiveChange(t *testing.T) {
+	pass := healthcheck.Transition{To: healthcheck.Healthy}
+	unrouted := healthcheck.Transition{To: healthcheck.Unhealthy, Health: healthcheck.Health{Unrouted: true}}
+	condemned := healthcheck.Transition{To: healthcheck.Unhealthy, Health: healthcheck.Health{Unrouted: true, Condemned: "unhealthy"}}
+	waits, never, atOnce := Record{InTurn: true, Proved: true}, Record{InTurn: true}, Record{Proved: true}
+	n := &Node{cfg: Config{Leader: &fakeLeader{}}}
+	for i, c := range []struct {
+		r    Record
+		all  []healthcheck.Transition
+		want int
+	}{
+		{atOnce, []healthcheck.Transition{pass, unrouted}, 1},
+		{atOnce, []healthcheck.Transition{unrouted, pass}, 1},
+		{atOnce, []healthcheck.Transition{unrouted, condemned, pass}, 1},
+		{waits, []healthcheck.Transition{condemned, pass}, 1},
+		{waits, []healthcheck.Transition{condemned, pass, condemned}, 2},
+		{never, []healthcheck.Transition{condemned, pass}, 0},
+		{never, []healthcheck.Transition{unrouted, condemned, pass}, 1},
+		{never, []healthcheck.Transition{pass, condemned, pass}, 2}, // it has passed by then
+	} {
+		if got := n.decisive(c.r, c.all); !reflect.DeepEqual(got, c.all[c.want]) {
+			t.Errorf("row %d: %+v, want change %d", i, got, c.want)
+		}
+	}
 }
 
 // A verdict stands: a pass that comes while the task is being withdrawn does

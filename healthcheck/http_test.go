@@ -401,7 +401,12 @@ func TestTCPProbe(t *testing.T) {
 	port := raw(t, func(_ net.Conn, in *bufio.Reader) { io.Copy(io.Discard, in) })
 	s := resolved(t, nil, fmt.Sprintf("tcp=%d", port))
 	noneLeft(t, func() {
-		if r := NewProbe(s, Reach{Addr: own}).Attempt(t.Context(), patience); !r.Passed() || r.Word != "connected" || r.By != Application || r.Output != fmt.Sprintf("port %d accepts connections", port) {
+		before := time.Now()
+		r := NewProbe(s, Reach{Addr: own}).Attempt(t.Context(), patience)
+		if r.Start.Before(before) || r.End.Before(r.Start) { // StartPeriod is judged by them
+			t.Errorf("from %v to %v", r.Start, r.End)
+		}
+		if !r.Passed() || r.Word != "connected" || r.By != Application || r.Output != fmt.Sprintf("port %d accepts connections", port) {
 			t.Errorf("%+v", r)
 		}
 	})

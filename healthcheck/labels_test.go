@@ -3,6 +3,7 @@
 package healthcheck
 
 import (
+	"errors"
 	"maps"
 	"reflect"
 	"strings"
@@ -63,6 +64,12 @@ func TestLabelsRefused(t *testing.T) {
 		{"http=/x pass=399-200", nil, h + "pass", "no range"},
 		{"http=/x header.=1", nil, h + "header.", "names no header"},
 		{"http=/x header.A:B=1", nil, h + "header.A:B", "names no header"},
+		{"http=/a\x01", nil, h + "http", "ASCII"},
+		{"http=/a\x7f", nil, h + "http", "ASCII"},
+		{"http=/x header.A=\u00e9", nil, h + "header.A", "cannot be sent"},
+		{"http=/x header.Host=a/b", nil, h + "header.Host", "cannot be sent"},
+		{"http=/x unroute-after=99999999999", nil, h + "unroute-after", "at least 1"},
+		{"http=/x first=999us", nil, h + "first", "must be a time"},
 		{"http=/x header.A=\x01", nil, h + "header.A", "cannot be sent"},
 		{"http=/x header.connection=close", nil, h + "header.connection", "own affair"},
 		{"http=/x header.host=", nil, h + "header.host", "cannot be sent"},
@@ -244,6 +251,31 @@ func TestWithPort(t *testing.T) {
 	s = resolved(t, nil, "file=/x")
 	if got, err := s.WithPort(0); err != nil || got.Port != 0 {
 		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// TestLabelsOfOddValues: line ends and spaces, which would make other requests.
+func TestLabelsOfOddValues(t *testing.T) {
+	for label, value := range map[string]string{
+		"http": "/a\r\nX-Evil: 1", "file": "/a\nb", "header.A": "1\r\nX-Evil: 1", "header.Host": "a b",
+	} {
+		labels := map[string]string{LabelPrefix + "http": "/"}
+		if label == "file" {
+			labels = map[string]string{}
+		}
+		labels[LabelPrefix+label] = value
+		_, ok, _, err := FromSpec(nil, labels)
+		if field := (*FieldError)(nil); ok || !errors.As(err, &field) || field.Field != LabelPrefix+label {
+			t.Errorf("%s=%q: %v", label, value, err)
+		}
+	}
+	// The ends of what is allowed.
+	s := resolved(t, nil, "http=/!~ header.aZ09!~=!~ first=1ms unroute-after=2147483647")
+	if s.Path != "/!~" || s.Header[0].Value != "!~" || s.First != MinDuration || s.Retries != 1<<31-1 {
+		t.Errorf("%+v", s)
+	}
+	if s := resolved(t, timeoutOf(60*sec), "http=/ profile=manual first=600"); s.First != 600*sec || s.Timeout != 60*sec {
+		t.Errorf("%+v", s)
 	}
 }
 

@@ -443,6 +443,24 @@ func TestSlots(t *testing.T) {
 	})
 }
 
+// TestLanes: each kind of probe comes in its own time, whichever waits longer.
+func TestLanes(t *testing.T) {
+	for _, soon := range []Kind{Exec, TCP} {
+		inBubble(t, func(t *testing.T, b *bench) {
+			now, later := always(0), always(0)
+			b.watch("now", Settings{Kind: soon, Interval: 2 * sec, Retries: 1}, now)
+			b.watch("later", Settings{Kind: Exec + TCP - soon, Interval: time.Hour, StartInterval: time.Hour, Retries: 1}, later)
+			b.pass(7 * sec)
+			if got := now.times(b.t0); !slices.Equal(got, []float64{2, 4, 6}) || later.count() != 0 {
+				t.Errorf("%v is probed at %v, the other %d times", soon, got, later.count())
+			}
+			if all := b.All(); len(all) != 2 || all["now"].Status != Healthy || all["later"].Status != Starting {
+				t.Errorf("all: %+v", all)
+			}
+		})
+	}
+}
+
 // TestSlowRuntime: probe-5. 51 containers whose execs take longer to set
 // up than the timeout, for five minutes: no timeout, no transition but the first.
 func TestSlowRuntime(t *testing.T) {
@@ -549,7 +567,7 @@ func TestStuck(t *testing.T) {
 			t.Errorf("the other was probed %d times", other.count())
 		}
 		h := b.health("s0")
-		if h.Status != Unhealthy || h.FailingStreak != 2 || !strings.Contains(h.Log[1].Output, "cannot be killed") {
+		if h.Status != Unhealthy || h.FailingStreak != 2 || !strings.Contains(h.Log[1].Output, "cannot be killed") || h.Log[0].End.Sub(b.t0) != 48*sec {
 			t.Errorf("%+v", h)
 		}
 		// A removed one that is stuck is waited for no longer than asked.

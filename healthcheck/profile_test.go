@@ -251,6 +251,7 @@ func TestStartLimit(t *testing.T) {
 		{"twelve minutes with the first check at 10 s", 5 * sec, "profile=automatic", 12 * time.Minute, refused, "10m10s unhealthy unrouted condemned"},
 		{"the last check before the limit", 5 * sec, "profile=automatic", 10 * time.Minute, 503, "10m0s healthy"},
 		{"a limit of one's own", 5 * sec, "profile=automatic start-limit=1m", 0, 404, "1m10s unhealthy unrouted condemned"},
+		{"a limit between two checks", 5 * sec, "profile=automatic start-limit=65s", 0, 404, "1m15s unhealthy unrouted condemned"},
 		{"docker's pace with a limit", 2 * sec, "start-limit=1m", 0, 404, "1m5s unhealthy unrouted condemned"},
 		{"a task that is only unrouted still has to start", 5 * sec, "profile=automatic action=unroute", 0, 404, "10m10s unhealthy unrouted condemned"},
 	} {
@@ -273,6 +274,47 @@ func TestStartLimit(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestStartLimitIsKept: a check that ends at the limit ends the start, once, and
+// unlike a gate's its verdict is taken back by a pass.
+func TestStartLimitIsKept(t *testing.T) {
+	s := resolved(t, nil, "http=/ profile=automatic")
+	fail := func(at time.Duration, output string) Result {
+		return Result{Start: epoch.Add(at), End: epoch.Add(at + 5*sec), ExitCode: 1, Word: "refused", Output: output}
+	}
+	h := Fold(Health{}, s, epoch, fail(10*sec, "first"))
+	if h = Fold(h, s, epoch, fail(604*sec, "before")); h.Condemned != "" {
+		t.Fatalf("condemned before its limit: %q", h.Condemned)
+	}
+	h = Fold(h, s, epoch, fail(605*sec, "at"))
+	why := h.Condemned
+	if h.Status != Unhealthy || !strings.HasSuffix(why, "within 10m0s of the first one, last at") {
+		t.Fatalf("%v, condemned for %q", h.Status, why)
+	}
+	if h = Fold(h, s, epoch, fail(620*sec, "after")); h.Condemned != why {
+		t.Errorf("condemned anew for %q", h.Condemned)
+	}
+	if h = Fold(h, s, epoch, Result{Start: epoch.Add(630 * sec), End: epoch.Add(630 * sec)}); h.Status != Healthy || h.Condemned != "" || h.Unrouted {
+		t.Errorf("after a pass: %+v", h)
+	}
+}
+
+// TestNoControlWithoutAGate: equal client errors hasten the check of nothing but
+// a gate; a check that took longer than the wait is followed by the next at once.
+func TestNoControlWithoutAGate(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		a := statuses(404)
+		b.run(nil, "http=/ profile=automatic", a)
+		b.pass(300 * sec)
+		if !slices.Equal(a.asked, every(10*sec, 10*sec, 30)) || len(a.controls) != 0 {
+			t.Errorf("asked at %v, controls at %v", a.asked, a.controls)
+		}
+	})
+	s := resolved(t, timeoutOf(10*sec), "http=/ profile=gate")
+	if got := NextDelay(Fold(Health{}, s, epoch, Result{Start: epoch, End: epoch.Add(10 * sec), ExitCode: -1}), s); got != 0 {
+		t.Errorf("after ten seconds without an answer the next one waits %v", got)
 	}
 }
 
@@ -369,6 +411,8 @@ func TestAdoptedByThresholds(t *testing.T) {
 			func(time.Duration) int { return refused }, []string{"15s unhealthy unrouted condemned"}},
 		{"starting inside its StartPeriod, of which it keeps the rest", "start-period", time.Minute, Watch{},
 			func(time.Duration) int { return refused }, []string{"4m10s unhealthy unrouted condemned"}},
+		{"proved before a first check that its clock now says is to come", "profile=manual first=300", 0, Watch{Proved: true},
+			func(time.Duration) int { return refused }, []string{"50s unhealthy unrouted"}},
 		{"its limit passed while no daemon looked", "profile=automatic", time.Hour, Watch{},
 			func(time.Duration) int { return 200 }, []string{"10s healthy"}},
 		{"the same, and it fails", "profile=automatic", time.Hour, Watch{},
