@@ -4,6 +4,7 @@ package orchestrator
 
 import (
 	"cmp"
+	"math"
 	"strings"
 	"time"
 
@@ -121,7 +122,7 @@ func stopBound(t *api.Task) time.Duration {
 	if c := t.Spec.GetContainer(); c != nil {
 		grace = duration(c.StopGracePeriod, grace)
 	}
-	return grace + stopSlack
+	return min(grace, math.MaxInt64-stopSlack) + stopSlack
 }
 
 // Fitness of a task, from dead to serving.
