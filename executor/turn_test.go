@@ -185,6 +185,29 @@ func TestHangingLeader(t *testing.T) {
 	})
 }
 
+// A task that passes and fails again while the leader thinks asks no more often.
+func TestOneAsksAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, func(b *bench) { b.leader = &fakeLeader{hangs: true} })
+		defer b.close()
+		bad := switched(b)
+		_, c := running(t, b, everySecond(1), inTurn)
+		bad.Store(true)
+		said(t, c)
+		for range 3 {
+			bad.Store(false)
+			said(t, c)
+			bad.Store(true)
+			said(t, c)
+		}
+		asked := b.leader.times()
+		time.Sleep(30*time.Second + time.Millisecond)
+		if n := b.leader.times() - asked; n > 10 {
+			t.Errorf("asked %d times in 30 s, want one each 3 s", n)
+		}
+	})
+}
+
 // A waiting task stays out over a restart of the daemon until it passes, and
 // asks again.
 func TestWaitingTaskIsAdopted(t *testing.T) {
