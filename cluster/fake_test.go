@@ -201,12 +201,15 @@ func create(t testing.TB, n *running, spec *api.ServiceSpec) *api.Service {
 		if err == nil {
 			return r.Service
 		}
-		// A starved machine loses its leader; what is refused for that did not take place.
-		if !strings.Contains(err.Error(), "has no leader") || slowday.Over(begun, 10*time.Second) {
+		if !leaderless(err) || slowday.Over(begun, 10*time.Second) {
 			t.Fatal(err)
 		}
 	}
 }
+
+// leaderless tells that a call was refused as nobody led, which a starved
+// machine comes to, and so did not take place.
+func leaderless(err error) bool { return err != nil && strings.Contains(err.Error(), "has no leader") }
 
 func service(n *running, id string) (s *api.Service) {
 	n.Store().View(func(tx store.ReadTx) { s = store.GetService(tx, id) })

@@ -240,7 +240,7 @@ func setRole(t testing.TB, by *running, id string, role api.NodeRole) error {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		got, err := by.Control().GetNode(t.Context(), &api.GetNodeRequest{NodeID: id})
-		if status.Code(err) == codes.Unavailable && !slowday.Over(begun, 10*time.Second) {
+		if leaderless(err) && !slowday.Over(begun, 10*time.Second) {
 			continue
 		}
 		if err != nil {
@@ -249,11 +249,8 @@ func setRole(t testing.TB, by *running, id string, role api.NodeRole) error {
 		spec := got.Node.Spec.Copy()
 		spec.DesiredRole = role
 		_, err = by.Control().UpdateNode(t.Context(), &api.UpdateNodeRequest{NodeID: id, Spec: spec, NodeVersion: &got.Node.Meta.Version})
-		// A starved machine loses its leader; what is refused for that did not
-		// take place.
 		sequence := status.Code(err) == codes.InvalidArgument && strings.Contains(err.Error(), "out of sequence")
-		leaderless := status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "has no leader") && !slowday.Over(begun, 10*time.Second)
-		if !sequence && !leaderless {
+		if !sequence && (!leaderless(err) || slowday.Over(begun, 10*time.Second)) {
 			return err
 		}
 	}
