@@ -133,8 +133,14 @@ func (t *Table) step(ctx context.Context, p *pass, now time.Time) {
 	p.tried = gen
 	write := differs || due || !now.Before(p.reassert)
 	if !now.Before(p.audit) {
-		write = write || !t.audited(ctx, p, gen)
 		p.audit = now.Add(auditEvery)
+		if !write {
+			same, done := t.audited(ctx, p, gen)
+			if !done {
+				return // for a change, or for good
+			}
+			write = !same
+		}
 		p.second, p.again = append(p.second, p.again...), nil
 	}
 	if write && !t.write(ctx, p, rules, now) {
@@ -205,12 +211,12 @@ func current(flows []redirect.Flow, rules redirect.Rules) []redirect.Flow {
 }
 
 // audited tells whether the packet filter is as it was left. When that cannot
-// be told it is written again.
+// be told it is written again. done is false where it was broken off.
 //
 // A change that comes meanwhile does not wait for the end of it: where tools are
 // slow that takes many seconds, and a member that is to be withdrawn would have
 // traffic for as long. The next audit is then done whole, whatever comes.
-func (t *Table) audited(ctx context.Context, p *pass, gen uint64) bool {
+func (t *Table) audited(ctx context.Context, p *pass, gen uint64) (same, done bool) {
 	looking, giveWay := context.WithCancel(ctx)
 	watched := make(chan struct{})
 	if p.gaveWay {
@@ -228,16 +234,16 @@ func (t *Table) audited(ctx context.Context, p *pass, gen uint64) bool {
 	<-watched
 	switch {
 	case ctx.Err() != nil, p.gaveWay:
-		return true
+		return false, false
 	case err != nil:
 		t.log.Warn("packet filter could not be audited; writing it again", "error", err)
 	case !same:
 		t.log.Warn("packet filter was changed by somebody else; writing it again")
 	default:
-		return true
+		return true, true
 	}
 	t.metrics.drift.Inc()
-	return false
+	return false, true
 }
 
 // awaitChange returns when there is a change after gen, or ctx is done. The
