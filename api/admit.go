@@ -26,7 +26,7 @@ type admission struct {
 // container and is not honoured here is refused, never ignored.
 func admit(spec *swarm.ServiceSpec) (admission, error) {
 	for _, check := range []func(*swarm.ServiceSpec) error{
-		admitRuntime, admitName, admitServiceLabels, admitContainer, admitMounts,
+		admitRuntime, admitName, admitMode, admitServiceLabels, admitContainer, admitMounts,
 		admitResources, admitRestart, admitPlacement, admitLogDriver, admitPorts,
 	} {
 		if err := check(spec); err != nil {
@@ -116,6 +116,25 @@ func admitName(spec *swarm.ServiceSpec) error {
 		return errInvalid("invalid service name %q: name must be 63 characters or fewer", spec.Name)
 	case !serviceName.MatchString(spec.Name):
 		return errInvalid("invalid service name %q: name must be valid as a DNS name component", spec.Name)
+	}
+	return nil
+}
+
+// mostTasks is how many tasks a service may have at a time. Each is a record in
+// every manager's memory (some 5 KiB), so that a slip of the keyboard would
+// take the cluster down, and again after each restart.
+const mostTasks = 100_000
+
+func admitMode(spec *swarm.ServiceSpec) error {
+	asked := uint64(0)
+	switch m := spec.Mode; {
+	case m.Replicated != nil && m.Replicated.Replicas != nil:
+		asked = *m.Replicated.Replicas
+	case m.ReplicatedJob != nil && m.ReplicatedJob.MaxConcurrent != nil:
+		asked = *m.ReplicatedJob.MaxConcurrent
+	}
+	if asked > mostTasks {
+		return errInvalid("invalid number of replicas: %d: a service may have %d tasks at most", asked, mostTasks)
 	}
 	return nil
 }

@@ -9,6 +9,10 @@ import (
 	"github.com/moby/swarmkit/v2/api"
 )
 
+// mostFilled is how many slots one pass fills: the next one comes at once, and
+// may find that fewer are wanted.
+const mostFilled = 1000
+
 // planReplicas fills slots that are missing and empties those that are too
 // many.
 func (s *situation) planReplicas() []Change {
@@ -27,7 +31,7 @@ func (s *situation) planReplicas() []Change {
 			occupied++
 		}
 	}
-	wanted := s.replicas()
+	wanted := min(s.replicas(), occupied+mostFilled)
 	for number := uint64(1); occupied < wanted; number++ {
 		sl := taken[number]
 		if sl != nil && (s.occupied(sl) || s.extra[sl.key]) {

@@ -231,3 +231,18 @@ func TestEnforcer(t *testing.T) {
 		s.odds()
 	})
 }
+
+// TestManyReplicas: a pass fills so many slots and no more; the next one, which
+// each task that was made asks for, goes on where it ended.
+func TestManyReplicas(t *testing.T) {
+	v := View{Service: serviceOf(2*mostFilled + 50), Nodes: upNodes("n1")}
+	for _, want := range []int{mostFilled, mostFilled, 50, 0} {
+		changes := newSituation(v, epoch).planReplicas()
+		if len(changes) != want {
+			t.Errorf("%d changes in one pass over %d tasks, want %d", len(changes), len(v.Tasks), want)
+		}
+		for _, c := range changes {
+			v.Tasks = append(v.Tasks, c.Create...)
+		}
+	}
+}
