@@ -44,9 +44,6 @@ func (n *Node) adoptAll(ctx context.Context) error {
 	}
 	for _, c := range n.all() {
 		n.adopt(ctx, c)
-		if rec := c.record(); rec.Discarded && rec.State != Removing && rec.State != Dead {
-			n.wg.Go(func() { n.finishDiscard(c) })
-		}
 	}
 	return nil
 }
@@ -76,15 +73,14 @@ func (n *Node) adopt(ctx context.Context, c *Container) {
 			log.Error("container cannot be taken over: it is taken down, and can be started again", "err", err)
 		}
 		if !running || err != nil {
-			// Its start may have been cut short at any step.
-			n.wg.Go(func() { n.takeDown(c, rec.runtimeID()) })
+			n.wg.Go(func() { n.clear(c) }) // its start may have been cut short at any step
 			return
 		}
-		n.started(ctx, c, pid, at, true) // an adopted one is never refused
+		n.resume(ctx, c, pid, at)
 		return
 	case Exited:
 		closeOnce(c.done)
-		n.wg.Go(func() { n.takeDown(c, rec.runtimeID()) }) // it may not have been finished
+		n.wg.Go(func() { n.clear(c) }) // its end may not have been finished
 		return
 	}
 	pid, running, err := n.running(ctx, rec.runtimeID())
@@ -100,7 +96,25 @@ func (n *Node) adopt(ctx context.Context, c *Container) {
 		return
 	}
 	log.Info("container taken over", "pid", pid, "serving", rec.serving(), "proved", rec.Proved)
-	n.started(ctx, c, pid, rec.Started, true)
+	n.resume(ctx, c, pid, rec.Started)
+}
+
+// resume goes on with one that runs.
+func (n *Node) resume(ctx context.Context, c *Container, pid int, at time.Time) {
+	n.started(ctx, c, pid, at, true) // an adopted one is never refused
+	if c.record().Discarded {
+		n.wg.Go(func() { n.finishDiscard(c) })
+	}
+}
+
+// clear takes down what is left of one that does not run; of a task that is
+// gone, with the container.
+func (n *Node) clear(c *Container) {
+	if rec := c.record(); !rec.Discarded {
+		n.takeDown(c, rec.runtimeID())
+		return
+	}
+	n.finishDiscard(c)
 }
 
 // running asks the runtime; a container that it never heard of does not run.

@@ -4,9 +4,11 @@ package executor
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/moby/swarmkit/v2/api"
 
@@ -88,5 +90,58 @@ func TestEndsWithTheMachine(t *testing.T) {
 				t.Errorf("boot %q, exit code %d: Wait returned %v", c.boot, c.code, err)
 			}
 		})
+	}
+}
+
+// What an earlier daemon did not come to remove of a task that is gone is removed
+// by one goroutine, wherever its life had come to.
+func TestDiscardedContainerIsRemovedOnce(t *testing.T) {
+	for _, c := range []struct {
+		state State
+		lives bool
+	}{{Created, false}, {Running, true}, {Exited, false}} {
+		for _, jailed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, jail %t", c.state, jailed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := newBench(t, jails, func(b *bench) { b.jails = jailed })
+					task := webTask(nil)
+					ctl := prepared(t, b, task)
+					if c.state != Created {
+						if err := ctl.Start(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
+					id := taskContainerID(task.ID)
+					if c.state == Exited {
+						b.rt.end(id, 0)
+						synctest.Wait()
+					}
+					rec := b.record(id)
+					if rec.State != c.state {
+						t.Fatalf("it is %v", rec.State)
+					}
+					b.close()
+					rec.Discarded = true
+					if err := saveRecord(b.node.dir, rec); err != nil {
+						t.Fatal(err)
+					}
+					before := len(b.j.all())
+					b.open()
+					defer b.close()
+					time.Sleep(time.Minute)
+					if left := b.node.List(); len(left) > 0 {
+						t.Errorf("left behind, %v", left[0].State)
+					}
+					steps := map[string]int{}
+					for _, line := range b.j.after(before) {
+						steps[line]++
+					}
+					// A removal asks twice: before it looks for a dying jail, and after.
+					if !c.lives && (steps["delete"] != 2 || steps["detach "+id] != 1 || steps["unmount"] != 0) || steps["release"] != 1 {
+						t.Errorf("removed more than once: %q", b.j.after(before))
+					}
+				})
+			})
+		}
 	}
 }
