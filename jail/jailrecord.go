@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"satld/jail/shim"
 	"satld/platform/atomicfile"
 )
 
@@ -42,11 +43,11 @@ func (d *jailRecords) read(name string) (r jailRecord, ok bool, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, false, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(b, &r)
-	}
 	if err != nil {
 		return r, false, fmt.Errorf("read the record of jail %s: %w", name, err)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return jailRecord{}, false, fmt.Errorf("read the record of jail %s: %w: %w", name, shim.ErrDamaged, err)
 	}
 	if r.Deleted.IsZero() {
 		d.mu.Lock()
@@ -95,20 +96,30 @@ func (d *jailRecords) remove(name string) error {
 	return nil
 }
 
-// all reads the records there are. One that cannot be read is in the error,
-// and the others are returned all the same.
-func (d *jailRecords) all() (map[string]jailRecord, error) {
+// names are those of the jails that have a record.
+func (d *jailRecords) names() (names []string, err error) {
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return nil, fmt.Errorf("list the records of jails: %w", err)
 	}
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok && checkID(name) == nil {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// all reads the records there are. One that cannot be read is in the error,
+// and the others are returned all the same.
+func (d *jailRecords) all() (map[string]jailRecord, error) {
+	names, err := d.names()
+	if err != nil {
+		return nil, err
+	}
 	found := make(map[string]jailRecord)
 	var errs []error
-	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), ".json")
-		if !ok || checkID(name) != nil {
-			continue
-		}
+	for _, name := range names {
 		r, ok, err := d.read(name)
 		if ok {
 			found[name] = r

@@ -459,3 +459,35 @@ func TestJailUnheldProcess(t *testing.T) {
 		<-ended
 	}
 }
+
+// A record that is damaged, as by a power cut, costs no jail: those that run go
+// on, and each can be taken away.
+func TestDamagedJailRecord(t *testing.T) {
+	n := newNode(t)
+	damaged, whole := n.spec("exec sleep 1000"), n.spec("exec sleep 1000")
+	n.start(damaged)
+	n.start(whole)
+	if err := os.WriteFile(n.jails().records.file(damaged.ID), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Of a jail that its machine took along before ocijail knew of it.
+	if err := os.WriteFile(n.jails().records.file("lost"), []byte(`{"Root`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.restart()
+	for _, s := range []Spec{damaged, whole} {
+		if _, running, err := n.Running(context.Background(), s.ID); !running || err != nil {
+			t.Errorf("running %t, %v", running, err)
+		}
+	}
+	if rec, ok, err := n.jails().records.read(damaged.ID); !ok || err != nil || rec.Rootfs == "" || !rec.Deleted.IsZero() {
+		t.Errorf("made again: %+v, %t, %v", rec, ok, err)
+	}
+	for _, s := range []Spec{whole, damaged} {
+		n.remove(s.ID)
+		n.gone(s.ID)
+	}
+	if left, err := n.jails().records.all(); err != nil || len(left) > 0 {
+		t.Errorf("records left: %v, %v", left, err)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"satld/jail/shim"
 )
 
 // strays are jails in our directories that nobody knows of: ocijail's create
@@ -43,7 +45,33 @@ func (j *jails) reconcile(ctx context.Context) {
 	}
 }
 
+// mendRecords makes a record that is damaged anew of what ocijail knows, or drops
+// it: one alone would keep every jail's root from being taken away, as nobody
+// knows whether that is its root too. What ocijail does not know has no jail that
+// was made whole, and is a stray if it has one.
+func (j *jails) mendRecords() error {
+	names, err := j.records.names()
+	errs := []error{err}
+	for _, name := range names {
+		_, _, err := j.records.read(name)
+		if !errors.Is(err, shim.ErrDamaged) {
+			continue
+		}
+		root, known := j.stateOf(name).root()
+		j.log.Error("the record of a jail is damaged: it is made again of what ocijail knows, or removed", "jail", name, "known", known, "error", err)
+		if known {
+			errs = append(errs, j.records.write(name, jailRecord{Rootfs: root, Limits: j.counts}))
+		} else {
+			errs = append(errs, j.records.remove(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func (j *jails) tryReconcile(ctx context.Context) error {
+	if err := j.mendRecords(); err != nil {
+		return err
+	}
 	records, err := j.records.all()
 	if err != nil {
 		return err
