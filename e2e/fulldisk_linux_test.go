@@ -5,6 +5,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	eventually(t, 30*time.Second, "changes refused", func() bool {
-		status, _ := d.call("POST", "/services/create", serviceSpec("more", nil, label("pad", string(make([]byte, 8192)))))
+		status, _ := d.call("POST", "/services/create", serviceSpec("more", nil, label("pad", strings.Repeat("x", 8192))))
 		return status == 503
 	})
 	d.onlyReads("web")
