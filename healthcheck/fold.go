@@ -12,10 +12,10 @@ import (
 //
 // A pass at any time is healthy at once, ends the streak, and takes back what
 // failures brought about; only a gate that was not passed stays failed. A
-// failure is not counted while the container was never yet healthy, in an
-// earlier daemon's time neither, and the probe began inside StartPeriod, which
-// runs from started, the start of the main process. Retries failures in a row that counted are unhealthy and out
-// of traffic; ReplaceAfter of them condemn.
+// failure is not counted while the container was never yet healthy, not in an
+// earlier daemon's time either, and the probe began inside StartPeriod, which
+// runs from started, the start of the main process. Retries failures in a row
+// that counted are unhealthy and out of traffic; ReplaceAfter of them condemn.
 //
 // A gate and a StartLimit judge a start in place of the streak: until the
 // first pass failures are not counted, and the limit condemns.
