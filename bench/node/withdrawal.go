@@ -108,8 +108,10 @@ func (t *target) withdraw(ctx context.Context, service string) (r round, err err
 		return r, err
 	}
 	var address, resolver string
-	for _, e := range victim.NetworkSettings.Networks {
-		address, resolver = e.IPAddress, e.Gateway
+	for name, e := range victim.NetworkSettings.Networks {
+		if name != "ingress" { // which has no names
+			address, resolver = e.IPAddress, e.Gateway
+		}
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, patience)
