@@ -19,8 +19,8 @@ func (s *situation) planClock() (out []Change) {
 	for _, sl := range s.slots {
 		var back []*api.Task
 		for i, t := range slices.Concat(sl.tasks, sl.gone) {
-			if t, changed := s.atMostNow(t, i); changed {
-				back = append(back, t)
+			if s.ahead(t) { // copied only then: this is asked of every task in every pass
+				back = append(back, s.atMostNow(t, i))
 			}
 		}
 		if len(back) > 0 {
@@ -30,29 +30,36 @@ func (s *situation) planClock() (out []Change) {
 	return out
 }
 
+// ahead tells whether any stamp of a task that is counted from is of the future.
+func (s *situation) ahead(t *api.Task) bool {
+	stamps := append(labelTimes(t), createdAt(t), since(t), labelTime(t, LabelStopped), labelTime(t, LabelGranted))
+	return slices.ContainsFunc(stamps, s.now.Before)
+}
+
 // atMostNow is a task without stamps of the future, the nth newest of its slot.
-func (s *situation) atMostNow(t *api.Task, nth int) (_ *api.Task, changed bool) {
+func (s *situation) atMostNow(t *api.Task, nth int) *api.Task {
 	out := t.Copy()
 	if createdAt(t).After(s.now) {
-		out.Meta.CreatedAt, changed = timestamp(s.now.Add(-time.Duration(nth))), true
+		out.Meta.CreatedAt = timestamp(s.now.Add(-time.Duration(nth)))
 	}
 	if since(t).After(s.now) {
-		out.Status.AppliedAt, changed = timestamp(s.now), true // believed, unless the node's own is older
+		out.Status.AppliedAt = timestamp(s.now) // believed, unless the node's own is older
 	}
 	for _, key := range []string{LabelStopped, LabelGranted} {
 		if labelTime(t, key).After(s.now) {
 			setLabel(out, key, formatTime(s.now))
-			changed = true
 		}
 	}
 	times := labelTimes(t)
-	for i, at := range times {
-		if at.After(s.now) {
-			times[i], changed = s.now, true
-			setLabel(out, LabelTimes, formatTimes(times))
+	if slices.ContainsFunc(times, s.now.Before) {
+		for i, at := range times {
+			if at.After(s.now) {
+				times[i] = s.now
+			}
 		}
+		setLabel(out, LabelTimes, formatTimes(times))
 	}
-	return out, changed
+	return out
 }
 
 // dueAt is when a task that waits is to start at the earliest. One that is due
