@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -79,20 +78,7 @@ func TestFollowOverLeaderChange(t *testing.T) {
 		}
 		return []api.LogMessage{farLine(web, "faraway", 12), farLine(web, "faraway", 13)}, io.EOF
 	}
-	req, err := http.NewRequestWithContext(t.Context(), "GET", f.URL+"/tasks/faraway/logs?stdout=1&follow=1&tail=2", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := f.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	pr, pw := io.Pipe()
-	go func() {
-		_, err := stdcopy.StdCopy(pw, io.Discard, resp.Body)
-		_ = pw.CloseWithError(err)
-	}()
+	pr := f.followed(t, "/tasks/faraway/logs?stdout=1&follow=1&tail=2")
 	got := make([]byte, len("11\n12\n13\n"))
 	if _, err := io.ReadFull(pr, got); err != nil || string(got) != "11\n12\n13\n" {
 		t.Fatalf("%q, %v", got, err)

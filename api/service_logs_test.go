@@ -67,6 +67,26 @@ func logFixture(t *testing.T) (f *fixture, web string, queries *[]jail.LogQuery)
 	return f, web, queries
 }
 
+// followed is the standard output of logs that are followed, until they end.
+func (f *fixture) followed(t *testing.T, path string) io.Reader {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "GET", f.URL+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := f.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	pr, pw := io.Pipe()
+	go func() {
+		_, err := stdcopy.StdCopy(pw, io.Discard, resp.Body)
+		_ = pw.CloseWithError(err)
+	}()
+	return pr
+}
+
 func demux(t *testing.T, body string) (stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -190,20 +210,7 @@ func TestServiceLogsFollow(t *testing.T) {
 			}
 		}
 	}
-	req, err := http.NewRequestWithContext(t.Context(), "GET", f.URL+"/services/web/logs?stdout=1&follow=1&tail=3", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := f.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	pr, pw := io.Pipe()
-	go func() {
-		_, err := stdcopy.StdCopy(pw, io.Discard, resp.Body)
-		_ = pw.CloseWithError(err)
-	}()
+	pr := f.followed(t, "/services/web/logs?stdout=1&follow=1&tail=3")
 	expect := func(text string) {
 		t.Helper()
 		got := make([]byte, len(text))
