@@ -54,10 +54,9 @@ func (p Page) View(self string) View {
 type Directory struct {
 	Boot string // random, anew with each run of the daemon
 
-	mu      sync.Mutex
-	n       uint64
-	page    Page // Version "" before the first Set
-	changed chan struct{}
+	mu     sync.Mutex // one Set at a time
+	n      uint64
+	latest Latest // Version "" before the first Set
 }
 
 // DirectoryWait is the longest that Read keeps a worker waiting.
@@ -67,15 +66,12 @@ const DirectoryWait = 20 * time.Second
 func (d *Directory) Set(nodes []Node, entries []Entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.n > 0 && reflect.DeepEqual(entries, d.page.Entries) && reflect.DeepEqual(nodes, d.page.Nodes) {
+	page, _ := d.latest.Get()
+	if d.n > 0 && reflect.DeepEqual(entries, page.Entries) && reflect.DeepEqual(nodes, page.Nodes) {
 		return
 	}
 	d.n++
-	d.page = Page{fmt.Sprintf("%s/%d", d.Boot, d.n), nodes, entries}
-	if d.changed != nil {
-		close(d.changed)
-	}
-	d.changed = make(chan struct{})
+	d.latest.Set(Page{fmt.Sprintf("%s/%d", d.Boot, d.n), nodes, entries})
 }
 
 // Read returns the directory once it has another version than the one known,
@@ -84,12 +80,7 @@ func (d *Directory) Read(ctx context.Context, known string) (Page, error) {
 	limit := time.NewTimer(DirectoryWait)
 	defer limit.Stop()
 	for {
-		d.mu.Lock()
-		if d.changed == nil {
-			d.changed = make(chan struct{})
-		}
-		page, changed := d.page, d.changed
-		d.mu.Unlock()
+		page, changed := d.latest.Get()
 		if page.Version != "" && page.Version != known {
 			return page, nil
 		}
