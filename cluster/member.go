@@ -137,7 +137,7 @@ func openMember(ctx context.Context, cfg Config, log *slog.Logger, listener net.
 	n.raft, err = raft.Open(raft.Config{
 		Dir: dir, ID: n.id.nodeID(), Addr: n.advertise, Stream: n.streams,
 		Bootstrap: !joined, ForceNewCluster: cfg.ForceNewCluster && exists, Logger: n.log,
-		SnapshotThreshold: cfg.compact, TrailingLogs: cfg.compact,
+		SnapshotThreshold: cfg.compact, TrailingLogs: cfg.compact, ProposeTimeout: cfg.proposeTimeout,
 		Forced: func(tx store.Tx) error { return demoteOthers(tx, n.id.nodeID()) },
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
@@ -46,6 +47,8 @@ type Config struct {
 	life *mesh.Life // of this run of the daemon
 	// compact, in tests, is how many entries go into a snapshot; 0 is raft's default.
 	compact uint64
+	// proposeTimeout, in tests, is how long a write may take; 0 is raft's default.
+	proposeTimeout time.Duration
 }
 
 // Executor runs a node's tasks, and takes the secrets and configs that these

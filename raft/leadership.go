@@ -14,10 +14,25 @@ import (
 // Run follows this node's leadership until ctx is done. While this node leads
 // and has applied what earlier leaders left, lead runs; its context ends with
 // the leadership, and Run waits for it to return. An error of lead ends Run.
+//
+// A leader whose write failed, as its disk stood still, does not go on from
+// there: lead ends, and runs anew once all that was under way is decided.
+// SwarmKit's parts take a write to fail with the leadership only. What its
+// dispatcher had to say of nodes and tasks it would never say again.
 func (n *Node) Run(ctx context.Context, lead func(context.Context) error) error {
 	stop := func() error { return nil }
 	defer func() { stop() }()
 	failed := make(chan error, 1)
+	// begin ends what runs and, if this node leads, runs it anew.
+	begin := func(leads bool) error {
+		err := stop()
+		stop = func() error { return nil }
+		if err == nil && leads && n.takeOver(ctx) == nil {
+			stop = n.startLeading(ctx, lead, failed)
+		}
+		n.nudge()
+		return err
+	}
 	snapshot := time.NewTimer(firstGeneration)
 	defer snapshot.Stop()
 	var saved uint64
@@ -37,24 +52,37 @@ func (n *Node) Run(ctx context.Context, lead func(context.Context) error) error 
 			if !leads {
 				n.fsm.lead(false)
 			}
-			err := stop()
-			stop = func() error { return nil }
-			if err != nil {
+			if err := begin(leads); err != nil {
 				return err
 			}
-			if leads && n.takeOver() == nil {
-				stop = n.startLeading(ctx, lead, failed)
+		case <-n.faltered:
+			if !n.Leads() {
+				continue // the write failed with the leadership: that is in n.leader
 			}
-			n.nudge()
+			n.log.Warn("a write to the cluster store was not done in time: the leader's parts start anew once it can be written", "time", n.cfg.ProposeTimeout)
+			if err := begin(true); err != nil {
+				return err
+			}
 		}
 	}
 }
 
-// takeOver waits until everything of earlier leaders is applied and opens the
-// door for proposals.
-func (n *Node) takeOver() error {
-	if err := n.raft.Barrier(0).Error(); err != nil {
-		return err // leadership is gone again; its end is in n.leader
+// takeOver waits until everything written before is applied, by earlier leaders
+// or by this one, and opens the door for proposals.
+func (n *Node) takeOver(ctx context.Context) error {
+	applied := make(chan error, 1)
+	go func() { applied <- n.raft.Barrier(0).Error() }()
+	select {
+	case err := <-applied:
+		if err != nil {
+			return err // leadership is gone again; its end is in n.leader
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-n.faltered: // of what has just ended
+	default:
 	}
 	n.fsm.lead(true)
 	if err := n.fixAddress(); err != nil {

@@ -110,6 +110,7 @@ type Node struct {
 	changed   chan struct{} // nudged when leader or members change
 	observer  *hraft.Observer
 	observed  chan hraft.Observation
+	faltered  chan struct{} // a write failed that this node, which leads, could not make in time
 	closed    chan struct{}
 	silent    silent
 	empty     bool
@@ -129,6 +130,7 @@ func Open(cfg Config) (_ *Node, err error) {
 		leader:   make(chan bool, 64),
 		changed:  make(chan struct{}, 1),
 		observed: make(chan hraft.Observation, 64),
+		faltered: make(chan struct{}, 1),
 		closed:   make(chan struct{}),
 	}
 	n.fsm = newFSM(n.log)

@@ -58,6 +58,10 @@ func (n *Node) ProposeValue(ctx context.Context, actions []api.StoreAction, comm
 	if !n.fsm.giveUp(p, mayApply) {
 		return <-p.done
 	}
+	select {
+	case n.faltered <- struct{}{}:
+	default: // known
+	}
 	reason := ErrUnknown
 	if !mayApply {
 		reason = ErrNotLeader
