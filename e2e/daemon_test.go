@@ -241,12 +241,17 @@ func (d *daemon) leftovers() []string {
 	return left
 }
 
+// logTail is the end of the daemon's log, without gRPC's own lines, which are
+// most of it where a node is away.
 func (d *daemon) logTail() string {
 	data, _ := os.ReadFile(d.log.Name())
-	if len(data) > 16000 {
-		data = data[len(data)-16000:]
+	var tail []byte
+	for line := range bytes.Lines(data) {
+		if !bytes.Contains(line, []byte(" module=grpc")) {
+			tail = append(tail, line...)
+		}
 	}
-	return string(data)
+	return string(tail[max(0, len(tail)-16000):])
 }
 
 // get asks the API by HTTP.

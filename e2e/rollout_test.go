@@ -48,7 +48,7 @@ func (d *daemon) awaitUpdate(within time.Duration, service, state string) (messa
 func (d *daemon) web(name string, i int, more ...string) string {
 	d.t.Helper()
 	args := append([]string{"service", "create", "-q", "--name", name, "-p", fmt.Sprintf("%d:80", d.port(i)), "--env", "VERSION=1",
-		"--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "1s", "--stop-grace-period", "30s"}, more...)
+		"--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "1s", "--health-timeout", "10s", "--stop-grace-period", "30s"}, more...)
 	d.docker(append(args, "app:1", "/app", "-delay", "500ms")...)
 	return fmt.Sprintf("127.0.0.1:%d", d.port(i))
 }

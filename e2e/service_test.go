@@ -43,7 +43,7 @@ func TestServiceIsProvedPublishedBrokenAndReplaced(t *testing.T) {
 	url := fmt.Sprintf("http://127.0.0.1:%d/", port)
 	begun := time.Now()
 	id := d.docker("service", "create", "--quiet", "--name", "web", "--replicas", "2", "-p", fmt.Sprintf("%d:80", port),
-		"--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "1s", "--health-timeout", "1s", "--health-retries", "2",
+		"--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "1s", "--health-timeout", "10s", "--health-retries", "2",
 		"--stop-grace-period", "2s", "--update-monitor", "1s", "app:1", "/app", "-delay", "1s")
 	t.Logf("converged after %v", time.Since(begun))
 	if len(id) != 25 {
@@ -123,7 +123,7 @@ func TestTasksSurviveTheDaemon(t *testing.T) {
 	d := loaded(t)
 	port := d.port(0)
 	url := fmt.Sprintf("http://127.0.0.1:%d/", port)
-	d.docker("service", "create", "-q", "--name", "web", "-p", fmt.Sprintf("%d:80", port), "--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "1s", "app:1")
+	d.docker("service", "create", "-q", "--name", "web", "-p", fmt.Sprintf("%d:80", port), "--health-cmd", "/app -probe http://127.0.0.1/health", "--health-interval", "1s", "--health-timeout", "10s", "app:1")
 	d.docker("service", "create", "-q", "--name", "count", "--restart-condition", "none", "app:1", "sh", "-c", "i=0; while [ $i -lt 60 ]; do echo line $i; i=$((i+1)); sleep 0.1; done; exit 7")
 	web := d.running("web")[0]
 	for _, stop := range []func(){d.kill, d.term, d.kill} {
@@ -274,7 +274,7 @@ func TestDNSFollowsHealth(t *testing.T) {
 	t.Parallel()
 	d := loaded(t)
 	d.docker("service", "create", "-q", "--name", "client", "app:1", "sleep", "1000")
-	d.docker("service", "create", "-q", "--name", "web", "--replicas", "3", "--restart-condition", "none", "--health-cmd", "test ! -e /tmp/bad", "--health-interval", "1s", "--health-retries", "1", "--health-timeout", "1s", "app:1")
+	d.docker("service", "create", "-q", "--name", "web", "--replicas", "3", "--restart-condition", "none", "--health-cmd", "test ! -e /tmp/bad", "--health-interval", "1s", "--health-retries", "1", "--health-timeout", "10s", "app:1")
 	client := d.running("client")[0].Status.ContainerStatus.ContainerID
 	lookup := func(name string) []string {
 		out, _, _ := d.try("exec", client, "nslookup", "-type=a", name)
@@ -328,7 +328,7 @@ func TestTwoDaemonsSideBySide(t *testing.T) {
 	t.Parallel()
 	a, b := loaded(t), loaded(t)
 	for _, d := range []*daemon{a, b} {
-		d.docker("service", "create", "-q", "--name", "web", "-p", strconv.Itoa(d.port(0))+":80", "--health-cmd", "true", "--health-interval", "1s", "app:1")
+		d.docker("service", "create", "-q", "--name", "web", "-p", strconv.Itoa(d.port(0))+":80", "--health-cmd", "true", "--health-interval", "1s", "--health-timeout", "10s", "app:1")
 	}
 	for _, d := range []*daemon{a, b} {
 		if _, err := fetch(fmt.Sprintf("http://127.0.0.1:%d/", d.port(0))); err != nil {

@@ -52,7 +52,7 @@ func TestReplacedInTurn(t *testing.T) {
 	t.Parallel()
 	d := loaded(t)
 	d.docker("service", "create", "--quiet", "-d", "--name", "web", "--replicas", "4", "--label", "satl.health.replace-parallelism=1",
-		"--restart-delay", "1s", "--stop-grace-period", "1s", "--health-interval", "1s", "--health-timeout", "1s", "--health-retries", "2",
+		"--restart-delay", "1s", "--stop-grace-period", "1s", "--health-interval", "1s", "--health-timeout", "10s", "--health-retries", "2",
 		"--health-start-period", "15s",
 		"--container-label", "satl.health.http=/health", "--container-label", "satl.health.http.port=80", "app:1", "/app", "-delay", "5s")
 	var before []task
