@@ -48,10 +48,10 @@ func TestHealthVerbs(t *testing.T) {
 	port := d.port(0)
 	url := fmt.Sprintf("http://127.0.0.1:%d/", port)
 	spec := []string{"--name", "web", "--replicas", "2", "-p", fmt.Sprintf("%d:80", port), "--health-http", "/health",
-		"--health-interval", "1s", "--health-timeout", "1s", "--health-retries", "2", "--health-replace-after", "600", "--restart-max-attempts", "3"}
+		"--health-interval", "1s", "--health-timeout", "5s", "--health-retries", "2", "--health-replace-after", "600", "--restart-max-attempts", "3"}
 
 	out, code := d.satl(append(append([]string{"health", "explain"}, spec...), "app:1")...)
-	if code != 0 || !strings.Contains(out, "3 x (1 + 1) + 5 = 11 s") || !strings.Contains(out, "GET /health on port 80, 200-399 passes") {
+	if code != 0 || !strings.Contains(out, "3 x (1 + 5) + 5 = 23 s") || !strings.Contains(out, "GET /health on port 80, 200-399 passes") {
 		t.Errorf("explain before it is there: exit %d\n%s", code, out)
 	}
 	out, code = d.satl(append(append([]string{"service", "create", "-q", "--no-resolve-image", "--wait-timeout", "60s"}, spec...), "app:1")...)
@@ -59,11 +59,11 @@ func TestHealthVerbs(t *testing.T) {
 		t.Fatalf("create: exit %d\n%s", code, out)
 	}
 	out, code = d.satl("health", "explain", "web")
-	if code != 0 || !strings.Contains(out, "3 x (1 + 1) + 5 = 11 s") {
+	if code != 0 || !strings.Contains(out, "3 x (1 + 5) + 5 = 23 s") {
 		t.Errorf("explain of the service: exit %d\n%s", code, out)
 	}
 	out, code = d.satl("service", "inspect", "--pretty", "web")
-	if code != 0 || !strings.Contains(out, "Worst case out of the pool: 3 x (1 + 1) + 5 = 11 s") || !strings.Contains(out, "0 of 3 attempts used") {
+	if code != 0 || !strings.Contains(out, "Worst case out of the pool: 3 x (1 + 5) + 5 = 23 s") || !strings.Contains(out, "0 of 3 attempts used") {
 		t.Errorf("inspect --pretty: exit %d\n%s", code, out)
 	}
 	out, code = d.satl("health", "web")
