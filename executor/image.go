@@ -32,7 +32,11 @@ func (n *Node) ensureImage(ctx context.Context, ref, encodedAuth string) (image.
 		auth = image.Auth{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken}
 	}
 	n.log.Info("pulling image", "image", ref)
-	return n.cfg.Images.Pull(ctx, ref, auth, nil)
+	// What a registry, or the way to it, answers need not name the image.
+	if img, err = n.cfg.Images.Pull(ctx, ref, auth, nil); err != nil {
+		return image.Image{}, fmt.Errorf("pull image %s: %w", ref, err)
+	}
+	return img, nil
 }
 
 // fillFrom completes a record with what its image says: command, environment,

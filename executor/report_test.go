@@ -149,8 +149,8 @@ func TestReportOfATaskThatWasNotStarted(t *testing.T) {
 		}
 		task := webTask(nil)
 		task.ID, task.Spec.GetContainer().Image = "task2", "missing:1"
-		if err := controllerOf(t, b, task).Prepare(t.Context()); err == nil {
-			t.Fatal("prepared")
+		if err := controllerOf(t, b, task).Prepare(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "pull image missing:1: ") {
+			t.Fatal(err) // the first words are all that `service ps` shows
 		}
 		synctest.Wait()
 		if r, ok := b.reported("task1"); !ok || r.Step != stepApply || strings.Contains(r.Detail, "10.1.2.3") {

@@ -171,7 +171,7 @@ type SlotBudget struct {
 	Slot      uint64 // 0 for a global service
 	NodeID    string // of a global service's task
 	TaskID    string // the slot's newest task
-	Used      uint64 // replacements caused by failure that count now
+	Used      uint64 // replacements caused by failure that count now; Max if exhausted
 	Total     uint64 // replacements caused by failure since the spec's change
 	Max       uint64 // MaxAttempts; 0 is unlimited
 	Window    time.Duration
@@ -197,7 +197,9 @@ func BudgetOf(service *api.Service, tasks []*api.Task, now time.Time) []SlotBudg
 			Slot: sl.key.number, NodeID: sl.key.node, TaskID: last.ID,
 			Used: t.used(p, now), Total: t.count, Max: p.max, Window: p.window,
 		}
-		b.Reason, b.Exhausted = Exhausted(last)
+		if b.Reason, b.Exhausted = Exhausted(last); b.Exhausted {
+			b.Used = max(b.Used, b.Max) // none comes back when the window has passed
+		}
 		out = append(out, b)
 	}
 	return out

@@ -46,11 +46,11 @@ func TestBudget1(t *testing.T) {
 		used, total, max, spent uint64
 	}{
 		{"window not larger than attempts x delay", 3, 10, 10, 0, 0, "", 0, 0, 3, 0},
-		{"window holds all", 3, 1, 60, 0, 4, "(restart budget exhausted: 3 attempts in 1m)", 0, 3, 3, 1},
+		{"window holds all", 3, 1, 60, 0, 4, "(restart budget exhausted: 3 attempts in 1m)", 3, 3, 3, 1},
 		{"no window", 3, 1, 0, 0, 4, "(restart budget exhausted: 3 attempts)", 3, 3, 3, 1},
 		{"one attempt", 1, 0, 0, 5, 2, "(restart budget exhausted: 1 attempt)", 1, 1, 1, 1},
 		{"more than the history holds", 12, 0, 0, 1, 13, "(restart budget exhausted: 12 attempts)", 12, 12, 12, 1},
-		{"a window and more than the history holds", 12, 0, 600, 1, 13, "(restart budget exhausted: 12 attempts in 10m)", 0, 12, 12, 1},
+		{"a window and more than the history holds", 12, 0, 600, 1, 13, "(restart budget exhausted: 12 attempts in 10m)", 12, 12, 12, 1},
 		{"a crash each 10 s", 3, 0, 5, 10, 0, "", 0, 0, 3, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -174,8 +174,12 @@ func daemon(ctx context.Context, cfg Config, log *slog.Logger, reloads func(cont
 	stopBelow()
 	lowerErr := lower.Wait()
 	err = cmp.Or(withoutCancel(err), withoutCancel(lowerErr))
-	log.Info("satld stops; tasks are left running", "err", err)
-	return err
+	if err != nil {
+		log.Error("satld fails; tasks are left running", "err", err)
+		return err
+	}
+	log.Info("satld stops; tasks are left running")
+	return nil
 }
 
 func withoutCancel(err error) error {
