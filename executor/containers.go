@@ -78,7 +78,7 @@ func (n *Node) snapshot(c *Container) Snapshot {
 // filled in: the host name it got, the settings it is probed with.
 func (r Record) shownConfig() *container.Config {
 	config := *r.Config
-	if config.Hostname == "" && !r.Host {
+	if config.Hostname == "" {
 		config.Hostname = r.hostname()
 	}
 	if s, probed := r.settings(); probed {
@@ -110,6 +110,7 @@ func (n *Node) Create(ctx context.Context, req CreateRequest) (string, []string,
 	if rec.Name != "" && !namePattern.MatchString(rec.Name) {
 		return "", nil, invalid("Invalid container name (%s), only [a-zA-Z0-9][a-zA-Z0-9_.-] are allowed", rec.Name)
 	}
+	n.nameHost(&rec)
 	if !rec.Host && len(rec.NetworkIDs) == 0 {
 		rec.NetworkIDs = []string{network.DefaultID}
 	}

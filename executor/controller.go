@@ -82,6 +82,7 @@ func (c *controller) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.node.nameHost(&rec)
 	if err := c.node.ensureNetworks(ctx, c.task.Networks); err != nil {
 		return err
 	}

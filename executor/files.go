@@ -20,9 +20,13 @@ func (n *Node) writeFiles(r Record) ([]jail.Mount, error) {
 	if err != nil {
 		return nil, err
 	}
+	hosts, err := n.hosts(r)
+	if err != nil {
+		return nil, err
+	}
 	files := []struct{ name, text string }{
 		{"resolv.conf", resolv},
-		{"hosts", n.hosts(r)},
+		{"hosts", hosts},
 		{"hostname", r.hostname() + "\n"},
 	}
 	var mounts []jail.Mount
@@ -69,14 +73,36 @@ func (n *Node) resolvConf(r Record) (string, error) {
 	return b.String(), nil
 }
 
-func (n *Node) hosts(r Record) string {
-	var b strings.Builder
-	if !n.cfg.JailFirst || r.Host {
-		// A jail of its own has no 127.0.0.1 (spec/healthchecks.txt, "Probe the
-		// task's own address").
-		b.WriteString("127.0.0.1\tlocalhost\n")
+// nameHost gives a container in the host's network the host's name, as in
+// Docker, where it is given none.
+func (n *Node) nameHost(r *Record) {
+	if r.Host && r.Config.Hostname == "" {
+		r.Config.Hostname = n.cfg.Hostname
 	}
-	b.WriteString("::1\tlocalhost ip6-localhost ip6-loopback\n")
+}
+
+// hosts is the container's /etc/hosts. In the host's network that is the
+// host's, with what was asked for beside it.
+func (n *Node) hosts(r Record) (string, error) {
+	var b strings.Builder
+	if r.Host {
+		data, err := os.ReadFile("/etc/hosts")
+		if err != nil && !os.IsNotExist(err) {
+			return "", fmt.Errorf("read the host's own names: %w", err)
+		}
+		b.Write(data)
+		if len(data) > 0 && data[len(data)-1] != '\n' {
+			b.WriteByte('\n')
+		}
+	}
+	if b.Len() == 0 {
+		if !n.cfg.JailFirst || r.Host {
+			// A jail of its own has no 127.0.0.1 (spec/healthchecks.txt, "Probe the
+			// task's own address").
+			b.WriteString("127.0.0.1\tlocalhost\n")
+		}
+		b.WriteString("::1\tlocalhost ip6-localhost ip6-loopback\n")
+	}
 	for _, h := range r.HostConfig.ExtraHosts {
 		name, ip, ok := strings.Cut(h, ":")
 		if !ok {
@@ -93,7 +119,7 @@ func (n *Node) hosts(r Record) string {
 	for _, a := range n.cfg.Networks.Attachments(r.runtimeID()) {
 		fmt.Fprintf(&b, "%s\t%s\n", a.Addr.Addr(), r.hostname())
 	}
-	return b.String()
+	return b.String(), nil
 }
 
 func parseBytes(s string) (int64, error) { return units.RAMInBytes(s) }
