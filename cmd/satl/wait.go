@@ -23,8 +23,16 @@ var waiting = []string{"service create", "service update", "service scale", "ser
 // not to be started again: docker's progress bar would wait for ever.
 var errOver = errors.New("every task has completed")
 
+// gaveUp ends the wait for a service of which a slot is given up, its restart
+// budget being exhausted: that never converges, and docker's progress bar would
+// wait for ever.
+type gaveUp string
+
+func (g gaveUp) Error() string { return string(g) }
+
 // addWaiting gives the waiting commands --wait-timeout, and exit codes that
-// tell the truth: 1 when the wait timed out or the update was rolled back
+// tell the truth: 1 when the wait timed out, the update was rolled back or a
+// task is not restarted any more
 // (cases/api.md, api-4).
 func addWaiting(root *cobra.Command, docker command.Cli) {
 	for _, path := range waiting {
@@ -59,10 +67,13 @@ func wait(cmd *cobra.Command, args []string, docker command.Cli, limit time.Dura
 	}
 	cmd.SetContext(bounded)
 	err := inner(cmd, args)
+	var given gaveUp
 	switch {
 	case errors.Is(context.Cause(ctx), errOver) && outer.Err() == nil:
 		fmt.Fprintln(docker.Err(), "satl: "+errOver.Error())
 		return nil
+	case err != nil && errors.As(context.Cause(ctx), &given) && outer.Err() == nil:
+		return cli.StatusError{StatusCode: 1, Status: given.Error()}
 	case err != nil && errors.Is(bounded.Err(), context.DeadlineExceeded):
 		return cli.StatusError{StatusCode: 1, Status: fmt.Sprintf("not converged within %s; the operation continues in background, see: satl service ps %s", limit, strings.Join(names, " "))}
 	case err != nil || detached:
@@ -92,8 +103,8 @@ func servicesOf(cmd *cobra.Command, args []string) []string {
 }
 
 // whenOver ends the wait when every current task of the service has completed
-// and none is to follow. Jobs are none of its business: the progress bar knows
-// their end.
+// and none is to follow, and when one is given up and the others run. Jobs are
+// none of its business: the progress bar knows their end.
 func whenOver(ctx context.Context, docker command.Cli, name string, over context.CancelCauseFunc) {
 	for {
 		select {
@@ -105,17 +116,53 @@ func whenOver(ctx context.Context, docker command.Cli, name string, over context
 		if err != nil || service.Spec.Mode.Replicated == nil {
 			continue // not created yet
 		}
-		policy := service.Spec.TaskTemplate.RestartPolicy
-		if policy == nil || policy.Condition == "" || policy.Condition == swarm.RestartPolicyConditionAny {
-			return
-		}
 		tasks, err := docker.Client().TaskList(ctx, swarm.TaskListOptions{Filters: filters.NewArgs(
 			filters.Arg("service", service.ID), filters.Arg("_up-to-date", "true"))})
-		if err == nil && completed(tasks, service.Spec.Mode.Replicated.Replicas) {
+		if err != nil {
+			continue
+		}
+		replicas := service.Spec.Mode.Replicated.Replicas
+		policy := service.Spec.TaskTemplate.RestartPolicy
+		again := policy == nil || policy.Condition == "" || policy.Condition == swarm.RestartPolicyConditionAny
+		if !again && completed(tasks, replicas) {
 			over(errOver)
 			return
 		}
+		// The progress bar knows how a rollout ends.
+		if s := service.UpdateStatus; s == nil || s.State == swarm.UpdateStateCompleted || s.State == swarm.UpdateStateRollbackCompleted {
+			if slot, why := exhausted(tasks, replicas, policy != nil && policy.Condition == swarm.RestartPolicyConditionNone); slot > 0 {
+				over(gaveUp(fmt.Sprintf("service %s does not converge: slot %d: %s", name, slot, why)))
+				return
+			}
+		}
 	}
+}
+
+// exhausted is the first slot whose last task is not replaced any more, and that
+// task's error, once every slot has a task and those of the others run; 0 is
+// none. never: tasks are not restarted at all.
+func exhausted(tasks []swarm.Task, replicas *uint64, never bool) (slot int, why string) {
+	last := map[int]swarm.Task{}
+	for _, t := range tasks {
+		if old, ok := last[t.Slot]; !ok || t.CreatedAt.After(old.CreatedAt) {
+			last[t.Slot] = t
+		}
+	}
+	if replicas == nil || uint64(len(last)) < *replicas {
+		return 0, ""
+	}
+	for n, t := range last {
+		switch {
+		case strings.Contains(t.Status.Err, "(restart budget exhausted"), never && failed(t):
+			if slot == 0 || n < slot {
+				slot, why = n, t.Status.Err
+			}
+		case t.Status.State == swarm.TaskStateComplete && never:
+		case t.Status.State != swarm.TaskStateRunning || t.DesiredState != swarm.TaskStateRunning:
+			return 0, ""
+		}
+	}
+	return slot, why
 }
 
 // completed tells whether every replica has a task that ended well, and no
@@ -132,6 +179,10 @@ func completed(tasks []swarm.Task, replicas *uint64) bool {
 		}
 	}
 	return replicas != nil && len(done) > 0 && uint64(len(done)) >= *replicas
+}
+
+func failed(t swarm.Task) bool {
+	return t.Status.State == swarm.TaskStateFailed || t.Status.State == swarm.TaskStateRejected
 }
 
 // rolledBack is an error when the update that was waited for ended in a
