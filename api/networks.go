@@ -149,10 +149,13 @@ func (s *Server) findNetwork(term, scope string) (*netInfo, error) {
 		term = network.DefaultID
 	}
 	var prefixed []*netInfo
-	var byName *netInfo
+	var byName, outside *netInfo
 	for _, n := range s.networkInfos() {
 		switch {
 		case !n.inScope(scope):
+			if n.ID == term || n.named(term) {
+				outside = n
+			}
 		case n.ID == term:
 			return n, nil
 		case byName == nil && n.named(term):
@@ -168,6 +171,9 @@ func (s *Server) findNetwork(term, scope string) (*netInfo, error) {
 		return prefixed[0], nil
 	case len(prefixed) > 1:
 		return nil, errInvalid("network %s is ambiguous (%d matches found based on ID prefix)", term, len(prefixed))
+	}
+	if outside != nil && scope == scopeSwarm {
+		return nil, errNotFound("network %s not found: services take networks of driver overlay, and it is of driver %s", term, outside.Driver)
 	}
 	return nil, errNotFound("network %s not found", term)
 }

@@ -74,7 +74,8 @@ func TestNetworkLife(t *testing.T) {
 	if front.Driver != "bridge" || front.Scope != "local" || front.IPAM.Config[0].Subnet != "10.99.0.0/24" || front.IPAM.Config[0].Gateway != "10.99.0.254" || !front.Internal {
 		t.Errorf("%+v", front)
 	}
-	f.refused(t, 404, "network front not found", "GET", "/networks/front?scope=swarm", "")
+	// What the clients ask when front is named for a service.
+	f.refused(t, 404, "network front not found: services take networks of driver overlay, and it is of driver bridge", "GET", "/networks/front?scope=swarm", "")
 	f.refused(t, 409, "network with name back already exists", "POST", "/networks/create", `{"Name":"back"}`)
 	for path, want := range map[string]string{
 		"/networks":  "back bridge front host none",
