@@ -34,6 +34,7 @@ func newLab(t testing.TB) *lab {
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Skip("SKIPPED: nft is not installed")
 	}
+	nettest.Forget(t)
 	r, err := New(Config{Table: fmt.Sprintf("satl_test%d", os.Getpid())})
 	nettest.Must(t, err)
 	t.Cleanup(func() {

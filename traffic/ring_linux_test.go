@@ -39,6 +39,7 @@ func newNode(t testing.TB) *node {
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Skip("SKIPPED: nft is not installed")
 	}
+	nettest.Forget(t)
 	m, err := network.Open(t.Context(), network.Config{StateDir: t.TempDir(), Name: "tr0"})
 	nettest.Must(t, err)
 	filter, err := nft.New(nft.Config{Table: "satl_" + m.Mark()})

@@ -94,6 +94,14 @@ func Require(t testing.TB) {
 	Must(t, err)
 }
 
+// Forget has the host forget all connections. One that the end of an earlier
+// test cut off is one for conntrack still: a client of the same address that
+// happens on its port is taken for it, and gets to the task that it went to.
+func Forget(t testing.TB) {
+	t.Helper()
+	Must(t, netlink.ConntrackTableFlush(netlink.ConntrackTable))
+}
+
 // Must ends the test on an error.
 func Must(t testing.TB, err error) {
 	t.Helper()
