@@ -13,6 +13,9 @@ type host interface {
 	// begin is called before the runtime makes the container: it refuses what
 	// cannot be made, and notes what end will need.
 	begin(ctx context.Context, spec Spec) error
+	// creating is called before the runtime makes the container, and what it
+	// returns when that is over, whatever came of it.
+	creating() (done func())
 	// made is called when the container exists and its first process waits.
 	made(ctx context.Context, spec Spec) error
 	// mountMemory mounts at dir an empty file system that is in memory, for

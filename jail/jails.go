@@ -63,6 +63,8 @@ func newJails(ctx context.Context, cfg Config, layout shim.Dir, driver ocijail, 
 	return j, nil
 }
 
+func (j *jails) creating() (done func()) { return func() {} }
+
 func (j *jails) warnings() []string {
 	if j.counts {
 		return nil

@@ -142,10 +142,12 @@ func (m *Manager) create(ctx context.Context, spec Spec) (int, error) {
 		},
 	}
 	var pid int
+	done := m.host.creating()
 	err = m.withShim(ctx, func() (err error) {
 		pid, err = m.shim.Create(ctx, spec.ID, req)
 		return err
 	})
+	done()
 	if err == nil {
 		if err := m.host.made(ctx, spec); err != nil {
 			return 0, err

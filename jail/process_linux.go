@@ -34,7 +34,7 @@ func (groups) ending(string) []string                        { return nil } // t
 func (groups) lingers(context.Context, string) (bool, error) { return false, nil }
 func (groups) dying(context.Context) ([]DyingJail, error)    { return nil, nil }
 func (groups) work(context.Context)                          {}
-func (groups) close()                                        { removeParents() }
+func (groups) close()                                        { removeParents(cgroupParent) }
 
 // warnings tells that there are no control groups, without which nothing starts.
 func (groups) warnings() []string {
@@ -186,13 +186,54 @@ func removeGroups(dir string) error {
 	return nil
 }
 
-// removeParents removes the groups that held the containers', unless another
-// daemon still uses them.
-func removeParents() {
-	dirs, err := cgroup.At(cgroupParent)
+// creating: see host. The runtime makes a container's groups in two steps, the
+// parents first, and no daemon may take these away in between. Where they
+// cannot be kept there are no groups, and the runtime says so.
+func (groups) creating() (done func()) {
+	keep, err := lockParents(unix.LOCK_SH)
+	if err != nil {
+		return func() {}
+	}
+	return func() { keep.Close() }
+}
+
+// lockParents takes the lock on the parents of containers' groups, which all
+// daemons of the machine know: on the mount point of a hierarchy. Closing the
+// file gives it back.
+func lockParents(how int) (*os.File, error) {
+	roots, err := cgroup.At("/")
+	if err != nil {
+		return nil, err
+	}
+	if len(roots) == 0 {
+		return nil, fs.ErrNotExist
+	}
+	f, err := os.Open(slices.Min(roots))
+	if err != nil {
+		return nil, err
+	}
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(f.Fd()), how)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// removeParents removes the groups that held the containers', unless a daemon
+// still uses them or is about to.
+func removeParents(parent string) {
+	dirs, err := cgroup.At(parent)
 	if err != nil {
 		return
 	}
+	lock, err := lockParents(unix.LOCK_EX | unix.LOCK_NB)
+	if err != nil {
+		return
+	}
+	defer lock.Close()
 	for _, dir := range dirs {
 		unix.Rmdir(dir) // fails when not empty
 	}
