@@ -44,7 +44,7 @@ func TestFollowerAnswers(t *testing.T) {
 			t.Fatalf("node %d does not see its own update", i%3)
 		}
 		network := &api.Network{Spec: api.NetworkSpec{Annotations: api.Annotations{Name: fmt.Sprint("net", i)}}}
-		if err := n.CreateNetwork(t.Context(), network); err != nil {
+		if err := led(func() error { return n.CreateNetwork(t.Context(), network) }); err != nil {
 			t.Fatal(err)
 		}
 		var found *api.Network
@@ -52,7 +52,7 @@ func TestFollowerAnswers(t *testing.T) {
 		if found == nil {
 			t.Fatalf("node %d does not see its own network", i%3)
 		}
-		if err := n.CreateNetwork(t.Context(), &api.Network{Spec: network.Spec}); status.Code(err) != codes.AlreadyExists {
+		if err := led(func() error { return n.CreateNetwork(t.Context(), &api.Network{Spec: network.Spec}) }); status.Code(err) != codes.AlreadyExists {
 			t.Errorf("same name again: %v", err)
 		}
 		if _, err := n.Control().RemoveService(t.Context(), &api.RemoveServiceRequest{ServiceID: s.ID}); err != nil {

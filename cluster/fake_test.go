@@ -196,13 +196,22 @@ func replicas(name string, n uint64, ports ...*api.PortConfig) *api.ServiceSpec 
 
 func create(t testing.TB, n *running, spec *api.ServiceSpec) *api.Service {
 	t.Helper()
+	var r *api.CreateServiceResponse
+	err := led(func() (err error) {
+		r, err = n.Control().CreateService(t.Context(), &api.CreateServiceRequest{Spec: spec})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Service
+}
+
+// led does what was refused as nobody led once more, until somebody does.
+func led(do func() error) error {
 	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
-		r, err := n.Control().CreateService(t.Context(), &api.CreateServiceRequest{Spec: spec})
-		if err == nil {
-			return r.Service
-		}
-		if !leaderless(err) || slowday.Over(begun, 10*time.Second) {
-			t.Fatal(err)
+		if err := do(); !leaderless(err) || slowday.Over(begun, 10*time.Second) {
+			return err
 		}
 	}
 }
