@@ -56,10 +56,11 @@ type Error struct {
 
 func (e *Error) Error() string {
 	text := fmt.Sprintf("%s: %v", e.Command, e.Err)
-	for _, said := range []string{e.Stderr, e.Stdout} {
-		if said != "" {
-			return text + ": " + said
-		}
+	if e.Stderr != "" {
+		return text + ": " + e.Stderr
+	}
+	if e.Stdout != "" && e.Status >= 0 { // what was killed prints results there
+		return text + ": " + e.Stdout
 	}
 	return text
 }

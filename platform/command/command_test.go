@@ -34,6 +34,23 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// A command that was killed has half of its results on its standard output, not
+// what is wrong: of a host with many interfaces that would be pages.
+func TestKilledSaysNoResults(t *testing.T) {
+	_, err := Run(t.Context(), Of("sh", "-c", "echo half of the results; kill -9 $$"))
+	failed := new(Error)
+	if !errors.As(err, &failed) || failed.Status != -1 || failed.Stdout != "half of the results" {
+		t.Fatalf("%#v", err)
+	}
+	if text := err.Error(); strings.Contains(strings.TrimPrefix(text, failed.Command.String()), "results") {
+		t.Error(text)
+	}
+	_, err = Run(t.Context(), Of("sh", "-c", "echo why >&2; kill -9 $$"))
+	if !strings.HasSuffix(err.Error(), ": why") {
+		t.Error(err)
+	}
+}
+
 // Output that comes long after the end of a command that did what it had to,
 // as on a busy machine, is waited for.
 func TestRunWaitsForOutput(t *testing.T) {
