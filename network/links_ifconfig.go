@@ -31,8 +31,12 @@ type ifconfigLinks struct {
 	frames   map[string]map[string]netip.Addr // see framesOf; only tunnel, of which one runs at a time, has it
 }
 
+// mostForTool bounds a tool where it ran out of command.Bound before.
+const mostForTool = 4 * command.Bound
+
 func newIfconfigLinks(m mark, j journal, run command.Runner, set framer) *ifconfigLinks {
-	return &ifconfigLinks{mark: m, journal: j, run: run, setFrame: set, frames: make(map[string]map[string]netip.Addr)}
+	patience := &command.Patience{Least: command.Bound, Most: mostForTool}
+	return &ifconfigLinks{mark: m, journal: j, run: patience.Runner(run), setFrame: set, frames: make(map[string]map[string]netip.Addr)}
 }
 
 func (l *ifconfigLinks) close() error { return nil }
