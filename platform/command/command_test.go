@@ -5,7 +5,11 @@ package command
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -58,11 +62,33 @@ func TestRunWaitsForOutput(t *testing.T) {
 	if out != "early\nlate\n" || err != nil {
 		t.Errorf("%q, %v", out, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	// Not before there is a child that holds the output.
+	file := filepath.Join(t.TempDir(), "child")
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err = Run(ctx, Of("sh", "-c", "sleep 6 & exec sleep 60"))
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "holds its output") {
+	child := make(chan int, 1)
+	go func() {
+		defer cancel()
+		defer close(child)
+		for ctx.Err() == nil {
+			text, _ := os.ReadFile(file)
+			if line, whole := strings.CutSuffix(string(text), "\n"); whole {
+				pid, _ := strconv.Atoi(line)
+				child <- pid
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	_, err = Run(ctx, Of("sh", "-c", `sleep 60 & echo $! >"$0"; exec sleep 60`, file))
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "holds its output") {
 		t.Errorf("%v", err)
+	}
+	cancel()
+	if pid := <-child; pid > 0 {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
