@@ -32,8 +32,7 @@ func (g gaveUp) Error() string { return string(g) }
 
 // addWaiting gives the waiting commands --wait-timeout, and exit codes that
 // tell the truth: 1 when the wait timed out, the update was rolled back or a
-// task is not restarted any more
-// (cases/api.md, api-4).
+// task is not restarted any more (cases/api.md, api-4).
 func addWaiting(root *cobra.Command, docker command.Cli) {
 	for _, path := range waiting {
 		c, _, err := root.Find(strings.Fields(path))
