@@ -299,13 +299,19 @@ func (d *daemon) client(program string, stdin []byte, args ...string) (stdout, s
 }
 
 // docker runs the docker CLI, which must succeed, and returns its trimmed output.
+// What is refused with nothing done and the advice to try again, as while nobody
+// leads, is tried again: a starved machine comes to elections.
 func (d *daemon) docker(args ...string) string {
 	d.t.Helper()
-	out, stderr, err := d.try(args...)
-	if err != nil {
-		d.t.Fatalf("docker %s: %v\nstdout: %s\nstderr: %s", strings.Join(args, " "), err, out, stderr)
+	for begun := time.Now(); ; time.Sleep(100 * time.Millisecond) {
+		out, stderr, err := d.try(args...)
+		if err == nil {
+			return strings.TrimSpace(out)
+		}
+		if !strings.Contains(stderr, ": try again") || slowday.Over(begun, 10*time.Second) {
+			d.t.Fatalf("docker %s: %v\nstdout: %s\nstderr: %s", strings.Join(args, " "), err, out, stderr)
+		}
 	}
-	return strings.TrimSpace(out)
 }
 
 // refused runs the docker CLI, which must fail naming want.
