@@ -27,6 +27,7 @@ type bench struct {
 	leader  *fakeLeader // nil: none
 	jails   bool        // Config.JailFirst
 	boot    string      // Config.Boot
+	write   func(string, Record) error
 	monitor *healthcheck.Monitor
 	events  *events.Log
 	node    *Node
@@ -60,7 +61,7 @@ func (b *bench) open() {
 	go func() { b.ended <- b.monitor.Run(ctx) }()
 	cfg := Config{
 		StateDir: b.dir, Hostname: "here", Runtime: b.rt, Images: b.images, Networks: b.nets, JailFirst: b.jails, Boot: b.boot,
-		Traffic: b.traffic, Prober: b.monitor, Events: b.events,
+		Traffic: b.traffic, Prober: b.monitor, Events: b.events, write: b.write,
 	}
 	if b.leader != nil {
 		cfg.Leader = b.leader

@@ -17,6 +17,11 @@ const (
 	// killBound is how long a killed container may take to end before its
 	// stop reports an error; its end is still watched for.
 	killBound = 10 * time.Second
+	// recordBound is how long a stop waits for its record to be written before
+	// its signal: a daemon that never heard of it takes the end for the task's own.
+	recordBound = time.Second
+	// closeBound is how long a daemon that ends waits for what it began.
+	closeBound = 5 * time.Second
 	// DefaultGrace is the time between stop signal and SIGKILL where the spec
 	// gives none: Docker's own.
 	DefaultGrace = 10 * time.Second
@@ -53,6 +58,21 @@ func (n *Node) sleep(d time.Duration) bool {
 // step that was begun is finished.
 func (n *Node) bounded(limit time.Duration, f func(ctx context.Context) error) error {
 	return boundedCtx(context.WithoutCancel(n.ctx), limit, f)
+}
+
+// within is bounded, and returns when its time is over even where f does not
+// look at its context: it may wait for a disk.
+func (n *Node) within(limit time.Duration, f func(ctx context.Context) error) error {
+	return n.bounded(limit, func(ctx context.Context) error {
+		done := make(chan error, 1)
+		n.wg.Go(func() { done <- f(ctx) })
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 }
 
 func boundedCtx(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {

@@ -17,8 +17,8 @@ type Container struct {
 	id string
 	op chan struct{} // holds one token while a start or a removal is under way
 
-	saving sync.Mutex // one writer of the container's files at a time
-	erased bool       // they are gone for good; saving guards it
+	saving chan struct{} // holds one token while somebody writes the container's files
+	erased bool          // they are gone for good; saving guards it
 
 	mu     sync.Mutex
 	rec    Record
@@ -32,6 +32,8 @@ type Container struct {
 	removing  bool           // a removal that failed is being retried
 	asking    bool           // the leader is being asked whether it may be replaced
 	changed   chan struct{}  // closed and renewed at each change of the record
+	unsaved   bool           // the record has changed since its writing in the background began
+	written   chan struct{}  // closed when that is done; nil while nothing is written so
 
 	showing   sync.Mutex         // one change of what traffic knows at a time
 	supersede context.CancelFunc // ends the wait of the change before
@@ -46,6 +48,7 @@ func newContainer(rec Record) *Container {
 	c := &Container{
 		id: rec.ID, rec: rec,
 		op:       make(chan struct{}, 1),
+		saving:   make(chan struct{}, 1),
 		began:    make(chan struct{}),
 		gone:     make(chan struct{}),
 		verdicts: make(chan struct{}, 1),

@@ -292,9 +292,7 @@ func (n *Node) Kill(ctx context.Context, ref, sig string) error {
 	}
 	if number == syscall.SIGKILL {
 		// It is about to end: no new traffic, and a frozen one must thaw to die.
-		if err := n.update(c, func(r *Record) { r.Withdrawn = true }); err != nil {
-			n.logger(rec).Warn("kill not recorded", "err", err)
-		}
+		n.note(c, func(r *Record) { r.Withdrawn = true })
 		n.expose(ctx, c)
 	}
 	if err := n.cfg.Runtime.Kill(ctx, c.runtimeID(), int(number)); err != nil {

@@ -236,9 +236,7 @@ func (c *controller) Remove(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	if err := c.node.update(ctr, func(r *Record) { r.Discarded = true }); err != nil {
-		c.log().Warn("removal not recorded", "err", err)
-	}
+	c.node.note(ctr, func(r *Record) { r.Discarded = true })
 	done := make(chan error, 1)
 	c.node.wg.Go(func() { done <- c.node.discard(ctr) })
 	select {

@@ -13,6 +13,28 @@ import (
 	"satld/jail"
 )
 
+// gone is a runtime that tells that a first process is gone before it is known
+// how it ended: that is written to the disk first, and comes after all output.
+type gone interface {
+	AwaitGone(ctx context.Context, id string) error
+}
+
+// awaitGone closes the returned channel when the first process is gone, where
+// the runtime can tell.
+func (n *Node) awaitGone(ctx context.Context, id string) <-chan struct{} {
+	rt, ok := n.cfg.Runtime.(gone)
+	if !ok {
+		return nil
+	}
+	ch := make(chan struct{})
+	go func() {
+		if rt.AwaitGone(ctx, id) == nil {
+			close(ch)
+		}
+	}()
+	return ch
+}
+
 // supervise watches one run of a container until no process of it is left.
 func (n *Node) supervise(c *Container, id string) {
 	type ended struct {
@@ -24,8 +46,16 @@ func (n *Node) supervise(c *Container, id string) {
 		exit, err := n.cfg.Runtime.Wait(n.ctx, id)
 		end <- ended{exit, err}
 	}()
+	ctx, cancel := context.WithCancel(n.ctx)
+	defer cancel()
+	gone := n.awaitGone(ctx, id)
 	for {
 		select {
+		case <-gone:
+			gone = nil
+			if err := n.conceal(context.WithoutCancel(n.ctx), c); err != nil {
+				n.logger(c.record()).Warn("traffic change not confirmed yet; it is retried", "err", err)
+			}
 		case <-c.verdicts:
 			if all := c.takeVerdicts(); len(all) > 0 {
 				n.onVerdicts(c, all)
@@ -66,16 +96,17 @@ func (n *Node) ended(c *Container, id string, exit jail.Exit) {
 	if err != nil {
 		log.Warn("traffic change not confirmed yet; it is retried", "err", err)
 	}
-	err = n.bounded(killBound, func(ctx context.Context) error { return n.cfg.Runtime.Delete(ctx, id) })
+	err = n.within(killBound, func(ctx context.Context) error { return n.cfg.Runtime.Delete(ctx, id) })
 	if err != nil {
 		log.Warn("processes may be left; taking them down is retried", "err", err)
 	}
-	err = n.advance(c, Exited, func(r *Record) {
+	err = c.step(Exited, func(r *Record) {
 		r.Finished, r.ExitCode, r.OOMKilled = exit.At, exit.Code, exit.OOMKilled
 	})
 	if err != nil {
-		log.Error("record of an ended container not saved", "err", err)
+		log.Error("container ended in a state that it cannot be in", "err", err)
 	}
+	n.saveSoon(c)
 	c.mu.Lock()
 	c.pid = 0
 	c.mu.Unlock()

@@ -50,6 +50,8 @@ type Config struct {
 	Leader   Leader // nil: every unhealthy task may be replaced, no report is kept
 	Events   *events.Log
 	Logger   *slog.Logger
+
+	write func(dir string, r Record) error // saveRecord, but for tests of a disk that stands still
 }
 
 // Networks is what this package uses of package network.
@@ -80,6 +82,7 @@ type Node struct {
 	dependencies *dependencies
 
 	nodeUnready atomic.Bool // an operator took the node out of traffic
+	nodeSaving  sync.Mutex  // one writer of the node's own file at a time
 }
 
 // Open takes over what an earlier daemon left, before anything new may
@@ -88,6 +91,9 @@ type Node struct {
 func Open(ctx context.Context, cfg Config) (*Node, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.write == nil {
+		cfg.write = saveRecord
 	}
 	n := &Node{cfg: cfg, dir: filepath.Join(cfg.StateDir, "executor"), log: cfg.Logger, containers: make(map[string]*Container), dependencies: newDependencies()}
 	n.ctx, n.stop = context.WithCancel(context.Background())
@@ -101,10 +107,18 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// Close stops watching; every container is left running.
+// Close stops watching; every container is left running. What waits for a disk
+// is not waited for for ever.
 func (n *Node) Close() {
 	n.stop()
-	n.wg.Wait()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n.wg.Wait()
+	}()
+	if !wait(context.Background(), done, closeBound) {
+		n.log.Warn("what is under way for containers is not finished; the next daemon goes on with it", "waited", closeBound.String())
+	}
 }
 
 // add registers a container; a taken ID or name is refused by the caller.
@@ -129,44 +143,6 @@ func (n *Node) all() []*Container {
 		list = append(list, c)
 	}
 	return list
-}
-
-// update changes a container's record and saves it. The record in memory is
-// changed even where saving fails: what runs is the truth, the file its copy.
-func (n *Node) update(c *Container, change func(*Record)) error {
-	c.mu.Lock()
-	change(&c.rec)
-	c.tell()
-	c.mu.Unlock()
-	return n.save(c)
-}
-
-// save writes the record as it is now: of two saves at a time the later one
-// never leaves the earlier state behind.
-func (n *Node) save(c *Container) error {
-	c.saving.Lock()
-	defer c.saving.Unlock()
-	if c.erased {
-		return nil
-	}
-	return saveRecord(n.dir, c.record())
-}
-
-// advance moves a container's state, which must be a step of its life.
-func (n *Node) advance(c *Container, to State, change func(*Record)) error {
-	c.mu.Lock()
-	state, err := c.rec.State.Advance(to)
-	if err != nil {
-		c.mu.Unlock()
-		return fmt.Errorf("container %s: %w", short(c.id), err)
-	}
-	c.rec.State = state
-	if change != nil {
-		change(&c.rec)
-	}
-	c.tell()
-	c.mu.Unlock()
-	return n.save(c)
 }
 
 // logger is the log of one container: a task's lines carry its ID, and that

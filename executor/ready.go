@@ -46,9 +46,7 @@ func (n *Node) heed(c *Container, t *api.Task) bool {
 	if before.Unready != rec.Unready {
 		log.Info("operator's word on the task", "ready", !rec.Unready)
 	}
-	if err := n.save(c); err != nil {
-		log.Warn("what the cluster says of the task is not recorded", "err", err)
-	}
+	n.saveSoon(c)
 	return rec.State.Live()
 }
 
@@ -65,9 +63,11 @@ func (n *Node) Configure(ctx context.Context, node *api.Node) error {
 		return nil
 	}
 	n.log.Info("operator's word on this node", "ready", !unready)
-	if err := n.saveNodeState(); err != nil {
-		n.log.Warn("operator's word on this node is not recorded; it is heard again from the cluster after a restart", "err", err)
-	}
+	n.wg.Go(func() { // traffic waits for no disk
+		if err := n.saveNodeState(); err != nil {
+			n.log.Warn("operator's word on this node is not recorded; it is heard again from the cluster after a restart", "err", err)
+		}
+	})
 	for _, c := range n.all() {
 		if rec := c.record(); rec.State.Live() && rec.TaskID != "" {
 			n.wg.Go(func() {
@@ -86,7 +86,10 @@ type nodeState struct{ Unready bool }
 
 func (n *Node) nodeFile() string { return filepath.Join(n.dir, "node.json") }
 
+// saveNodeState writes it as it is when its turn comes.
 func (n *Node) saveNodeState() error {
+	n.nodeSaving.Lock()
+	defer n.nodeSaving.Unlock()
 	data, err := json.Marshal(nodeState{Unready: n.nodeUnready.Load()})
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func TestRecordOfANewerDaemonIsRefused(t *testing.T) {
 
 // However many changes at a time, the file holds the last state.
 func TestSavesAtATimeLeaveTheLastState(t *testing.T) {
-	n := &Node{dir: t.TempDir()}
+	n := &Node{dir: t.TempDir(), cfg: Config{write: saveRecord}}
 	c := newContainer(Record{ID: "a"})
 	var wg sync.WaitGroup
 	for range 50 {

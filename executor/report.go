@@ -78,10 +78,14 @@ func (n *Node) reportFailure(c *Container, step string) {
 	if !ok {
 		return
 	}
-	if err := n.writeReport(c, data); err != nil {
-		n.logger(rec).Warn("report of a failed task not written down", "err", err)
-	}
-	n.wg.Go(func() { n.deliver(rec, data) })
+	written := make(chan struct{})
+	n.wg.Go(func() {
+		defer close(written)
+		if err := n.writeReport(c, data); err != nil {
+			n.logger(rec).Warn("report of a failed task not written down", "err", err)
+		}
+	})
+	n.wg.Go(func() { n.deliver(rec, data, written) })
 }
 
 // reportRefusal reports a task that never came to have a container.
@@ -91,7 +95,7 @@ func (n *Node) reportRefusal(taskID, step, detail string) {
 	}
 	rec := Record{TaskID: taskID}
 	if data, ok := n.encode(rec, Report{State: "failed", Step: step, Name: step + "_failed", Detail: detail}); ok {
-		n.wg.Go(func() { n.deliver(rec, data) })
+		n.wg.Go(func() { n.deliver(rec, data, nil) })
 	}
 }
 
@@ -149,8 +153,7 @@ func (n *Node) console(r Record) *healthcheck.Console {
 func (n *Node) reportFile(id string) string { return filepath.Join(n.dir, id, "report.json") }
 
 func (n *Node) writeReport(c *Container, data []byte) error {
-	c.saving.Lock()
-	defer c.saving.Unlock()
+	defer c.lockFiles()()
 	if c.erased {
 		return nil
 	}
@@ -158,8 +161,9 @@ func (n *Node) writeReport(c *Container, data []byte) error {
 }
 
 // deliver offers a report to the leader until it is kept, cannot be, or its
-// time is over.
-func (n *Node) deliver(rec Record, report []byte) {
+// time is over. written is closed once it is written down here, or cannot be:
+// the leader does not wait for that. It is nil of one that nobody writes down.
+func (n *Node) deliver(rec Record, report []byte, written <-chan struct{}) {
 	log := n.logger(rec)
 	for begun := time.Now(); ; {
 		err := boundedCtx(n.ctx, keepBound, func(ctx context.Context) error { return n.cfg.Leader.KeepReport(ctx, rec.TaskID, report) })
@@ -174,9 +178,10 @@ func (n *Node) deliver(rec Record, report []byte) {
 		}
 		break
 	}
-	if rec.ID == "" {
+	if written == nil {
 		return
 	}
+	<-written
 	if err := os.Remove(n.reportFile(rec.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("report of a failed task is left and will be handed over again", "err", err)
 	}
@@ -205,5 +210,7 @@ func (n *Node) resumeReport(rec Record) {
 		n.logger(rec).Warn("report of a failed task not read", "err", err)
 		return
 	}
-	n.wg.Go(func() { n.deliver(rec, data) })
+	written := make(chan struct{})
+	close(written)
+	n.wg.Go(func() { n.deliver(rec, data, written) })
 }

@@ -193,16 +193,22 @@ func (n *Node) started(ctx context.Context, c *Container, pid int, at time.Time,
 	before := c.rec.State
 	c.pid = pid // before the state: what is shown to run has a process
 	c.mu.Unlock()
-	if err := n.advance(c, to, step); err != nil {
-		if !adopted {
-			// What cannot be recorded is not left running.
-			c.mu.Lock()
-			c.pid, c.rec.State = 0, before
-			c.mu.Unlock()
-			return err
-		}
-		// What runs is the truth; the record is saved again at the next change.
-		n.logger(c.record()).Error("record of a container taken over not saved", "err", err)
+	err := c.step(to, step)
+	switch {
+	case err == nil && adopted:
+		n.saveSoon(c) // what runs is the truth
+	case err == nil:
+		err = n.save(c)
+	}
+	if err != nil && !adopted {
+		// What cannot be recorded is not left running.
+		c.mu.Lock()
+		c.pid, c.rec.State = 0, before
+		c.mu.Unlock()
+		return err
+	}
+	if err != nil {
+		n.logger(c.record()).Error("container taken over in a state that it cannot be in", "err", err)
 	}
 	c.mu.Lock()
 	closeOnce(c.began)

@@ -74,14 +74,13 @@ func (n *Node) stopRun(ctx context.Context, c *Container, o stopOrder) error {
 	}
 	_, done := c.run()
 	log := n.logger(rec)
-	if err := n.update(c, func(r *Record) { r.begin(o) }); err != nil {
-		log.Warn("stop not recorded", "err", err)
-	}
+	n.note(c, func(r *Record) { r.begin(o) })
 	n.expose(ctx, c)
 	n.unwatch(c)
 	if ended, err := n.drain(ctx, c, o, done); ended || err != nil {
 		return err
 	}
+	n.awaitSaved(ctx, c)
 	grace := n.signal(ctx, c, o)
 	if !wait(ctx, done, grace) {
 		if ctx.Err() != nil {
@@ -108,9 +107,7 @@ func (n *Node) drain(ctx context.Context, c *Container, o stopOrder, done <-chan
 	by := rec.DrainBy
 	if by.IsZero() {
 		by = time.Now().Add(o.drain)
-		if err := n.update(c, func(r *Record) { r.DrainBy = by }); err != nil {
-			n.logger(rec).Warn("drain not recorded", "err", err)
-		}
+		n.note(c, func(r *Record) { r.DrainBy = by })
 	}
 	rest := left(by, o.drain)
 	n.logger(rec).Info("draining before the stop signal", "for", rest.String())
@@ -150,9 +147,7 @@ func (n *Node) signal(ctx context.Context, c *Container, o stopOrder) (grace tim
 	n.event(rec, dockerevents.ActionKill, "signal", fmt.Sprint(int(o.signal)))
 	if grace >= 0 {
 		by := time.Now().Add(grace)
-		if err := n.update(c, func(r *Record) { r.StopBy = by }); err != nil {
-			log.Warn("stop signal not recorded", "err", err)
-		}
+		n.note(c, func(r *Record) { r.StopBy = by })
 	}
 	return grace
 }

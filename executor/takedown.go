@@ -232,8 +232,7 @@ func (n *Node) erase(ctx context.Context, c *Container, run string) error {
 	if err := n.strip(ctx, c.id, run); err != nil {
 		return err
 	}
-	c.saving.Lock()
-	defer c.saving.Unlock()
+	defer c.lockFiles()()
 	err := removeDir(n.dir, c.id)
 	c.erased = err == nil
 	return err

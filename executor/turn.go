@@ -85,8 +85,6 @@ func (n *Node) claimTurn(c *Container) bool {
 	c.rec.begin(c.rec.recordedStop())
 	c.tell()
 	c.mu.Unlock()
-	if err := n.save(c); err != nil {
-		n.logger(c.record()).Warn("stop not recorded", "err", err)
-	}
+	n.saveSoon(c)
 	return true
 }

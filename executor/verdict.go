@@ -65,10 +65,8 @@ func (n *Node) passed(c *Container) {
 	c.rec.Proved, c.rec.Unhealthy, c.rec.Unrouted = true, "", ""
 	c.tell()
 	c.mu.Unlock()
+	n.saveSoon(c)
 	log := n.logger(c.record())
-	if err := n.save(c); err != nil {
-		log.Warn("pass not recorded; after a restart of the daemon the task proves itself again", "err", err)
-	}
 	if was != "" {
 		log.Info("task passes again and returns to traffic", "was", was)
 	}
@@ -84,11 +82,8 @@ func (n *Node) unroute(c *Container, reason string) {
 	if c.record().Unrouted != "" {
 		return
 	}
-	err := n.update(c, func(r *Record) { r.Unrouted = reason })
+	n.note(c, func(r *Record) { r.Unrouted = reason })
 	log := n.logger(c.record())
-	if err != nil {
-		log.Warn("verdict not recorded", "err", err)
-	}
 	n.expose(n.ctx, c)
 	log.Warn("task is unhealthy: withdrawn until it passes", "reason", reason)
 }
@@ -101,15 +96,12 @@ func (n *Node) unroute(c *Container, reason string) {
 func (n *Node) condemn(c *Container, reason string) {
 	begun := time.Now()
 	waits := n.waitsForTurn(c.record())
-	err := n.update(c, func(r *Record) {
+	n.note(c, func(r *Record) {
 		if r.Unhealthy = reason; !waits {
 			r.begin(r.recordedStop())
 		}
 	})
 	log := n.logger(c.record())
-	if err != nil {
-		log.Warn("verdict not recorded", "err", err)
-	}
 	n.expose(n.ctx, c)
 	if waits {
 		log.Warn("task is unhealthy: withdrawn, and waits for its turn to be replaced", "reason", reason, "withdrawn_in", time.Since(begun).String())

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package executor
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/moby/swarmkit/v2/agent/exec"
+	"github.com/moby/swarmkit/v2/api"
+)
+
+// stallable is a disk that stands still while stalled is open, and a node on it.
+type stallable struct {
+	*bench
+	stalled atomic.Pointer[chan struct{}]
+}
+
+func newStallable(t *testing.T, with ...func(*bench)) *stallable {
+	s := &stallable{}
+	s.bench = newBench(t, append(with, func(b *bench) {
+		b.write = func(dir string, r Record) error {
+			if ch := s.stalled.Load(); ch != nil {
+				<-*ch
+			}
+			return saveRecord(dir, r)
+		}
+	})...)
+	return s
+}
+
+func (s *stallable) stall() (goOn func()) {
+	ch := make(chan struct{})
+	s.stalled.Store(&ch)
+	return func() {
+		s.stalled.Store(nil)
+		close(ch)
+	}
+}
+
+// onDisk is the container's record as the next daemon would find it.
+func (s *stallable) onDisk(t *testing.T) Record {
+	t.Helper()
+	records, _, _, err := loadRecords(s.node.dir)
+	if err != nil || len(records) != 1 {
+		t.Fatalf("%+v, %v", records, err)
+	}
+	return records[0]
+}
+
+// The disk stands still. A task that its probe condemns is out of traffic at
+// once, is stopped, and has failed, all the same; what became of it is written
+// down once the disk goes on.
+func TestVerdictOnAStalledDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStallable(t)
+		defer s.close()
+		var bad atomic.Bool
+		s.rt.probe = func(string) (int, string) {
+			if bad.Load() {
+				return 7, "gone"
+			}
+			return 0, ""
+		}
+		_, c := running(t, s.bench, everySecond(3), nil)
+		synctest.Wait()
+		goOn := s.stall()
+		bad.Store(true)
+		begun := time.Now()
+		ended := make(chan error, 1)
+		go func() { ended <- c.Wait(t.Context()) }()
+		time.Sleep(3*time.Second + time.Millisecond)
+		synctest.Wait()
+		if s.traffic.serving(taskContainerID("task1")) || s.j.at("withdraw") < 0 {
+			t.Errorf("condemned and not withdrawn: %q", s.j.all())
+		}
+		if err := <-ended; !errors.Is(err, errUnhealthy) {
+			t.Errorf("Wait returned %v", err)
+		}
+		if took := time.Since(begun); took != 3*time.Second+recordBound {
+			t.Errorf("FAILED after %v", took)
+		}
+		if r := s.onDisk(t); r.State != Running || r.Unhealthy != "" {
+			t.Errorf("the disk did not stand still: %+v", r)
+		}
+		goOn()
+		synctest.Wait()
+		if r := s.onDisk(t); r.State != Exited || r.Unhealthy == "" || r.ExitCode != 0 {
+			t.Errorf("on the disk is %+v", r)
+		}
+	})
+}
+
+// Nor does anything else wait that takes a task out of traffic.
+func TestTrafficOnAStalledDisk(t *testing.T) {
+	unready := func(task *api.Task) *api.Task {
+		task = task.Copy()
+		task.Annotations.Labels = map[string]string{labelReady: "false"}
+		return task
+	}
+	for _, tc := range []struct {
+		name string
+		do   func(s *stallable, task *api.Task, c exec.Controller) error
+	}{
+		{"operator's word", func(s *stallable, task *api.Task, c exec.Controller) error {
+			return c.(interface {
+				Update(context.Context, *api.Task) error
+			}).Update(context.Background(), unready(task))
+		}},
+		{"shutdown", func(s *stallable, _ *api.Task, c exec.Controller) error { return c.Shutdown(context.Background()) }},
+		{"removal", func(s *stallable, _ *api.Task, c exec.Controller) error {
+			go c.Remove(context.Background())
+			return nil
+		}},
+		{"kill", func(s *stallable, _ *api.Task, c exec.Controller) error {
+			return s.node.Kill(context.Background(), taskContainerID("task1"), "")
+		}},
+		{"its end", func(s *stallable, _ *api.Task, c exec.Controller) error {
+			s.rt.end(taskContainerID("task1"), 1)
+			return c.Wait(context.Background())
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStallable(t)
+				defer s.close()
+				task, c := running(t, s.bench, nil, nil)
+				synctest.Wait()
+				goOn := s.stall()
+				defer goOn()
+				done := make(chan error, 1)
+				go func() { done <- tc.do(s, task, c) }()
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				if s.traffic.serving(taskContainerID("task1")) {
+					t.Errorf("it serves: %q", s.j.all())
+				}
+				select {
+				case <-done:
+				default:
+					t.Error("it waits for the disk")
+				}
+			})
+		})
+	}
+}
+
+// goneRuntime knows of an end before it knows how it was.
+type goneRuntime struct {
+	*fakeRuntime
+	gone chan struct{}
+}
+
+func (f *goneRuntime) AwaitGone(ctx context.Context, _ string) error {
+	select {
+	case <-f.gone:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Nothing is sent to a process that is gone, though nobody knows yet how it ended.
+func TestGoneIsOutOfTrafficAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		rt := &goneRuntime{b.rt, make(chan struct{})}
+		b.node.cfg.Runtime = rt
+		_, c := running(t, b, nil, nil)
+		synctest.Wait()
+		close(rt.gone)
+		synctest.Wait()
+		if b.traffic.serving(taskContainerID("task1")) || b.j.at("remove") < 0 {
+			t.Errorf("it serves: %q", b.j.all())
+		}
+		b.rt.end(taskContainerID("task1"), 3)
+		if err := c.Wait(t.Context()); err == nil {
+			t.Error("it did not fail")
+		}
+	})
+}
