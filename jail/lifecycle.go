@@ -279,6 +279,27 @@ func (m *Manager) Wait(ctx context.Context, id string) (Exit, error) {
 	}
 }
 
+// AwaitGone returns nil when a container's first process is gone. Wait, which
+// tells how it ended, may come much later: the exit status is on the disk by
+// then, and all output before it.
+func (m *Manager) AwaitGone(ctx context.Context, id string) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	nudges, stop := m.await(id)
+	defer stop()
+	for {
+		if _, live, err := m.live(id); err != nil || !live {
+			return err
+		}
+		select {
+		case <-nudges:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Kill: see Runtime.
 func (m *Manager) Kill(ctx context.Context, id string, sig int) error {
 	if err := checkID(id); err != nil {

@@ -217,9 +217,10 @@ func (c *Client) Quit(ctx context.Context) (busy bool, err error) {
 	return resp.Busy, err
 }
 
-// Events calls ended with the ID of each container that ends, until the shim
+// Events calls look with the ID of each container that there is news of: its
+// first process is gone, or its exit is written down. It does so until the shim
 // ends or ctx is done; ready is called once, when it listens.
-func (c *Client) Events(ctx context.Context, ready func(), ended func(id string)) error {
+func (c *Client) Events(ctx context.Context, ready func(), look func(id string)) error {
 	cn, _, err := c.call(ctx, request{Op: opEvents})
 	if err != nil {
 		return err
@@ -231,7 +232,7 @@ func (c *Client) Events(ctx context.Context, ready func(), ended func(id string)
 		if err != nil {
 			return fmt.Errorf("listen to the shim: %w", err)
 		}
-		ended(strings.TrimSuffix(line, "\n"))
+		look(strings.TrimSuffix(line, "\n"))
 	}
 }
 

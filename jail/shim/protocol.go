@@ -19,7 +19,7 @@ const (
 	opHello  = "hello"  // who are you
 	opCreate = "create" // run the runtime's create, hold the container
 	opStart  = "start"  // let the first process run
-	opEvents = "events" // stream down: a line with the ID at each exit
+	opEvents = "events" // stream down: a line with the ID when its first process is gone, and one when its exit is written down
 	opFollow = "follow" // stream down: a byte when there is new output, the end when there will be none
 	opStdin  = "stdin"  // stream up: to the container's stdin
 	opResize = "resize" // of the terminal

@@ -271,22 +271,29 @@ func reply(w io.Writer, resp response, err error) error {
 	return err
 }
 
-// watch waits for a container's end, writes it down and tells: the status at
-// once, so that it is not lost with us, and the exit, for others to see, when
-// all output is in the log.
+// watch waits for a container's end, tells of it, writes it down and tells once
+// more: the status at once, so that it is not lost with us, and the exit, for
+// others to see, when all output is in the log. Both may wait for the disk, for
+// which whoever sends the container traffic must not.
 func (s *server) watch(c *container, wait func() Exit) {
 	e := wait()
+	s.tell(c.id)
 	s.insist(c, func() error { return s.dir.writeEnded(c.id, e) })
 	s.endOthers(c)
 	close(c.ended)
 	c.finish()
 	s.insist(c, func() error { return s.dir.publishEnded(c.id) })
 	close(c.drained)
+	s.tell(c.id)
+}
+
+// tell has everybody who listens look at a container.
+func (s *server) tell(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for ch := range s.listeners {
 		select {
-		case ch <- c.id:
+		case ch <- id:
 		default: // it does not read: it finds the file when it asks
 		}
 	}
