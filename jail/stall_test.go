@@ -7,37 +7,12 @@ package jail
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"satld/platform/atomicfile"
+	"satld/internal/stalled"
 )
-
-// stalledWrite makes the next write of a file wait as on a disk that stands
-// still, until goOn is called: the unfinished file is a pipe that nobody reads.
-func stalledWrite(t *testing.T, path string) (goOn func()) {
-	t.Helper()
-	pipe, aside := atomicfile.Unfinished(path), filepath.Join(t.TempDir(), "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		t.Helper()
-		if err := os.Rename(pipe, aside); err != nil {
-			t.Fatal(err)
-		}
-		f, err := os.OpenFile(aside, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Close()
-	}
-}
 
 // That a container's first process is gone is known at once, while how it ended
 // waits for the disk. Nothing of that is lost.
@@ -54,7 +29,7 @@ func TestGoneOnAStalledDisk(t *testing.T) {
 		t.Fatalf("gone while it runs: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
-	goOn := stalledWrite(t, n.dir.Container(s.ID)+"/ended.json")
+	goOn := stalled.File(t, n.dir.Container(s.ID)+"/ended.json")
 	if err := n.Kill(ctx, s.ID, int(syscall.SIGKILL)); err != nil {
 		t.Fatal(err)
 	}

@@ -77,8 +77,7 @@ func (m *Manager) lease(ctx context.Context, containerID string, places []Place)
 }
 
 func (m *Manager) tryLease(containerID string, places []Place) (at []Attachment, fresh bool, wait time.Duration, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.change()()
 	if at, has := m.state.Leases[containerID]; has {
 		same := slices.EqualFunc(at, places, func(a Attachment, p Place) bool {
 			return a.NetworkID == p.NetworkID && (!p.Addr.IsValid() || p.Addr == a.Addr.Addr())
@@ -119,7 +118,7 @@ func (m *Manager) tryLease(containerID string, places []Place) (at []Attachment,
 		m.state.Networks[id] = n
 	}
 	m.state.Leases[containerID] = at
-	if err := m.state.save(m.file); err != nil {
+	if err := m.save(); err != nil {
 		delete(m.state.Leases, containerID)
 		for id, n := range old {
 			m.state.Networks[id] = n
@@ -201,14 +200,13 @@ func (m *Manager) detach(ctx context.Context, containerID string, patience time.
 	if len(at) == 0 {
 		return nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.change()()
 	now := m.now()
 	delete(m.state.Leases, containerID)
 	for _, a := range at {
 		m.state.Released[a.Addr.Addr()] = now
 	}
-	if err := m.state.save(m.file); err != nil {
+	if err := m.save(); err != nil {
 		m.state.Leases[containerID] = at
 		return fmt.Errorf("detach container %s: %w", containerID, err)
 	}

@@ -7,10 +7,9 @@ import "maps"
 var _ journal = (*Manager)(nil)
 
 func (m *Manager) begin(name string, u unfinished) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.change()()
 	m.state.Making[name] = u
-	if err := m.state.save(m.file); err != nil {
+	if err := m.save(); err != nil {
 		delete(m.state.Making, name)
 		return err
 	}
@@ -18,14 +17,13 @@ func (m *Manager) begin(name string, u unfinished) error {
 }
 
 func (m *Manager) end(name string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.change()()
 	u, open := m.state.Making[name]
 	if !open {
 		return nil
 	}
 	delete(m.state.Making, name)
-	if err := m.state.save(m.file); err != nil {
+	if err := m.save(); err != nil {
 		m.state.Making[name] = u
 		return err
 	}

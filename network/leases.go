@@ -88,13 +88,27 @@ func loadLeases(path, boot string) (l *leases, setAside string, err error) {
 	return l, "", nil
 }
 
-// save writes the file whole, or leaves the old one.
-func (l *leases) save(path string) error {
-	text, err := json.MarshalIndent(l, "", " ")
+// change makes its caller the one who changes the state, until it calls done.
+func (m *Manager) change() (done func()) {
+	m.changing.Lock()
+	m.mu.Lock()
+	return func() {
+		m.mu.Unlock()
+		m.changing.Unlock()
+	}
+}
+
+// save writes the state whole, or leaves the old one on the disk. It is for who
+// changes the state. Whoever only reads it, as traffic does with each change,
+// does not wait for the disk, and sees what is being written.
+func (m *Manager) save() error {
+	text, err := json.MarshalIndent(m.state, "", " ")
 	if err != nil {
 		return fmt.Errorf("write leases: %w", err)
 	}
-	if err := atomicfile.Write(path, append(text, '\n'), 0o600); err != nil {
+	m.mu.Unlock()
+	defer m.mu.Lock()
+	if err := atomicfile.Write(m.file, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write leases: %w", err)
 	}
 	return nil

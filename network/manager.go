@@ -63,7 +63,9 @@ type Manager struct {
 
 	carrying carrier
 
-	mu     sync.Mutex // guards state and strays
+	changing sync.Mutex // held by who changes state, until that is written; taken before mu
+
+	mu     sync.Mutex // guards state and strays; nobody holds it while he waits for the disk
 	state  *leases
 	strays map[string]bool // containers that Sweep could not detach yet
 	byWork keyed           // one operation at a time for a container, one for all bridges
@@ -185,10 +187,9 @@ func (m *Manager) checkDefault(ctx context.Context) error {
 	if err := m.links.deleteLink(ctx, old.Bridge); err != nil {
 		return fmt.Errorf("delete the old bridge %s: %w", old.Bridge, err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.change()()
 	delete(m.state.Networks, DefaultID)
-	return m.state.save(m.file)
+	return m.save()
 }
 
 // Ensure implements Networks.
@@ -239,10 +240,9 @@ func (m *Manager) record(ctx context.Context, n Network) (Network, error) {
 
 // keep writes a network down, in the place of old if that was known.
 func (m *Manager) keep(n Network, old networkRecord, known bool) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.change()()
 	m.state.Networks[n.ID] = networkRecord{Network: n, Cursor: old.Cursor}
-	err := m.state.save(m.file)
+	err := m.save()
 	if err != nil {
 		delete(m.state.Networks, n.ID)
 		if known {
@@ -337,10 +337,9 @@ func (m *Manager) Remove(ctx context.Context, id string) error {
 			return fmt.Errorf("delete %s of network %s: %w", link, n.Name, err)
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.change()()
 	delete(m.state.Networks, id)
-	return m.state.save(m.file)
+	return m.save()
 }
 
 // Get implements Networks.
@@ -417,8 +416,7 @@ func (m *Manager) Destroy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("remove networks: %w", err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	defer m.change()()
 	m.state = emptyLeases(m.state.Boot)
 	if err := os.Remove(m.file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove networks: %w", err)

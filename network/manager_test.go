@@ -406,7 +406,10 @@ func TestLeasesFile(t *testing.T) {
 	l := emptyLeases("boot1")
 	l.Networks["n"] = networkRecord{Network: Network{ID: "n", Subnet: netip.MustParsePrefix("10.0.0.0/24")}}
 	l.Leases["c"] = []Attachment{{NetworkID: "n", Addr: netip.MustParsePrefix("10.0.0.2/24")}}
-	if err := l.save(path); err != nil {
+	m := &Manager{file: path, state: l}
+	done := m.change()
+	err := m.save()
+	if done(); err != nil {
 		t.Fatal(err)
 	}
 	if got, _, err := loadLeases(path, "boot1"); err != nil || got.Leases["c"][0] != l.Leases["c"][0] {
