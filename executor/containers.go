@@ -132,24 +132,40 @@ func (n *Node) Create(ctx context.Context, req CreateRequest) (string, []string,
 	if _, _, err := logLimits(rec.HostConfig.LogConfig); err != nil {
 		return "", nil, err
 	}
-	// Names and ports are claimed under one lock, so that of two requests for
-	// the same one is refused.
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err := n.claim(&rec); err != nil {
+	c := newContainer(rec)
+	c.op <- struct{}{} // whoever starts or removes it waits until it is made
+	defer c.release()
+	if err := n.claim(c); err != nil {
 		return "", nil, err
 	}
-	if err := saveRecord(n.dir, rec); err != nil {
-		return "", nil, errors.Join(err, removeDir(n.dir, rec.ID))
+	if err := n.save(c); err != nil {
+		return "", nil, errors.Join(err, n.unmade(c))
 	}
-	n.containers[rec.ID] = newContainer(rec)
-	n.event(rec, dockerevents.ActionCreate)
-	return rec.ID, nil, nil
+	n.event(c.record(), dockerevents.ActionCreate)
+	return c.id, nil, nil
 }
 
-// claim gives the record its name and ports, or says who has them. The caller
-// holds the node's lock.
-func (n *Node) claim(rec *Record) error {
+// unmade takes a container away that could not be recorded.
+func (n *Node) unmade(c *Container) error {
+	defer c.lockFiles()()
+	c.erased = true
+	c.mu.Lock()
+	c.rec.State = Dead
+	closeOnce(c.gone)
+	c.mu.Unlock()
+	n.mu.Lock()
+	delete(n.containers, c.id)
+	n.mu.Unlock()
+	return removeDir(n.dir, c.id)
+}
+
+// claim gives a new container its name and ports, or says who has them, and
+// registers it: of two requests for the same one is refused. The disk is not
+// waited for here, where everything on the node would wait too.
+func (n *Node) claim(c *Container) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	rec := &c.rec // nobody else knows it yet
 	names := make(map[string]string)
 	var taken []PortBinding
 	for _, c := range n.containers {
@@ -172,6 +188,7 @@ func (n *Node) claim(rec *Record) error {
 		return err
 	}
 	rec.Ports = ports
+	n.containers[c.id] = c
 	return nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
 	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
 )
@@ -147,6 +149,51 @@ func TestTrafficOnAStalledDisk(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While a container is made on a disk that stands still the node shows what
+// there is. Nobody starts the new one before it is recorded.
+func TestCreateOnAStalledDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStallable(t)
+		defer s.close()
+		running(t, s.bench, nil, nil)
+		synctest.Wait()
+		goOn := s.stall()
+		type made struct {
+			id  string
+			err error
+		}
+		create := make(chan made, 1)
+		go func() {
+			id, _, err := s.node.Create(t.Context(), CreateRequest{Name: "tool", Config: &container.Config{Image: "app:1"}})
+			create <- made{id, err}
+		}()
+		synctest.Wait()
+		if n := len(s.node.List()); n != 2 {
+			t.Errorf("%d containers", n)
+		}
+		if c, err := s.node.Get("web"); err != nil || c.State != Running {
+			t.Errorf("%+v, %v", c, err)
+		}
+		if _, _, err := s.node.Create(t.Context(), CreateRequest{Name: "tool", Config: &container.Config{Image: "app:1"}}); !cerrdefs.IsConflict(err) {
+			t.Errorf("the same name again: %v", err)
+		}
+		before := len(s.j.all())
+		started := make(chan error, 1)
+		go func() { started <- s.node.Start(t.Context(), "tool") }()
+		synctest.Wait()
+		if got := s.j.after(before); len(got) > 0 {
+			t.Errorf("not recorded, and started: %q", got)
+		}
+		goOn()
+		if c := <-create; c.err != nil {
+			t.Error(c.err)
+		}
+		if err := <-started; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // goneRuntime knows of an end before it knows how it was.
