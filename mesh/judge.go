@@ -3,6 +3,7 @@
 package mesh
 
 import (
+	"maps"
 	"time"
 
 	"satld/traffic"
@@ -48,6 +49,9 @@ type observation struct {
 	former string // the Boot of the report of the daemon before
 	misses int    // questions in a row without an answer
 	asked  time.Time
+	// ended are tasks that the node told of before and tells of no more: they
+	// have ended, whatever the store says yet. It is never changed in place.
+	ended map[string]bool
 }
 
 func (o observation) known() bool { return o.report.Boot != "" }
@@ -55,7 +59,7 @@ func (o observation) known() bool { return o.report.Boot != "" }
 // hear accepts what the node itself said.
 func (o observation) hear(r Report) observation {
 	o.misses = 0
-	return o.take(r)
+	return o.take(r, true)
 }
 
 // hearsay accepts what somebody else passes on of what the node said. It is no
@@ -65,18 +69,35 @@ func (o observation) hearsay(r Report) observation {
 	if r.Boot == "" || r.Boot == o.former {
 		return o
 	}
-	return o.take(r)
+	return o.take(r, r.Boot == o.report.Boot)
 }
 
-// take accepts a report, unless it is older than the one there is.
-func (o observation) take(r Report) observation {
+// take accepts a report, unless it is older than the one there is. newer says
+// that it cannot be, so that what is not in it any more has ended.
+func (o observation) take(r Report, newer bool) observation {
 	if r.Boot == o.report.Boot && r.Seq <= o.report.Seq {
 		return o
 	}
 	if r.Boot != o.report.Boot {
 		o.former = o.report.Boot
 	}
-	o.report = r
+	ended := make(map[string]bool)
+	if newer {
+		for id := range o.report.Tasks {
+			ended[id] = true
+		}
+		maps.Copy(ended, o.ended)
+		maps.DeleteFunc(ended, func(id string, _ bool) bool { return r.Tasks[id] != "" })
+	}
+	o.report, o.ended = r, ended
+	return o
+}
+
+// forget drops of the tasks that have ended those that the store has no more.
+func (o observation) forget(there map[string]bool) observation {
+	ended := maps.Clone(o.ended)
+	maps.DeleteFunc(ended, func(id string, _ bool) bool { return !there[id] })
+	o.ended = ended
 	return o
 }
 
@@ -88,6 +109,7 @@ const (
 	Fails    Verdict = "unhealthy"
 	Unknown  Verdict = "unknown"              // not told yet: it stays in traffic
 	Ungated  Verdict = "unknown (gating off)" // never asked for: it stays in traffic
+	Ended    Verdict = "ended"                // its node says so, and the store not yet
 	Silent   Verdict = "node does not answer"
 	NodeDown Verdict = "node is down"
 )
@@ -106,6 +128,10 @@ func judge(s Settings, n Node, o observation, t Task) (m traffic.Member, v Verdi
 	case o.misses >= s.FailureThreshold:
 		m.Serving = false
 		return m, Silent
+	}
+	if o.ended[t.Member.TaskID] {
+		m.Serving, m.Process = false, false
+		return m, Ended
 	}
 	state, told := o.report.Tasks[t.Member.TaskID]
 	if !o.known() || !told {

@@ -85,6 +85,15 @@ func (o *Observer) Run(ctx context.Context) error {
 				known[n.ID] = k
 			}
 		}
+		there := make(map[string]bool, len(view.Tasks))
+		for _, t := range view.Tasks {
+			there[t.Member.TaskID] = true
+		}
+		for id, k := range known {
+			if len(k.ended) > 0 {
+				known[id] = k.forget(there)
+			}
+		}
 		o.publish(view, known)
 		wait := o.ask(ctx, view, known, asking, answers)
 		timer.Reset(wait)
