@@ -74,9 +74,14 @@ func (n *Node) Trouble() error {
 	return nil
 }
 
-// Leader returns the leader's ID and address; both are "" when none is known.
+// Leader returns the leader's ID and address; both are "" when none is known. A
+// node that led when its disk began to stand still leads no more and hears of
+// nobody else.
 func (n *Node) Leader() (id, addr string) {
 	a, i := n.raft.LeaderWithID()
+	if string(i) == n.cfg.ID && n.disk.Still() {
+		return "", ""
+	}
 	return string(i), string(a)
 }
 

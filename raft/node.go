@@ -74,7 +74,8 @@ type Config struct {
 	SnapshotInterval  time.Duration
 	Logger            *slog.Logger
 
-	transport hraft.Transport // tests
+	transport hraft.Transport           // tests
+	disk      func(diskStore) diskStore // tests: another one in its place
 }
 
 func (c *Config) defaults() {
@@ -203,7 +204,7 @@ func (n *Node) newRaft() (r *hraft.Raft, err error) {
 			r, err = nil, fmt.Errorf("%v", p)
 		}
 	}()
-	return hraft.NewRaft(n.raftConfig(n.leader), n.fsm, n.logStore(), n.disk, n.snaps, newReturning(n.transport, n.closed))
+	return hraft.NewRaft(n.raftConfig(n.leader), n.fsm, n.logStore(), n.disk, n.snaps, newReturning(n.transport, n.disk.Still, n.closed))
 }
 
 func (n *Node) raftConfig(notify chan<- bool) *hraft.Config {

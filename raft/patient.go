@@ -3,6 +3,7 @@
 package raft
 
 import (
+	"errors"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -26,17 +27,27 @@ var probeKey = []byte("satl-probe")
 // election's term is stored only once there is room again, so until then the
 // node neither votes nor leads. (hashicorp/raft by itself would elect the node
 // ten times a second, and panic once the term cannot be stored either.)
+//
+// A disk may also stand still: then a write neither fails nor is done. One that
+// takes longer than the limit is such trouble too, until it is done.
 type patientStore struct {
 	db   diskStore
 	path string
 	log  *slog.Logger
+	// limit is how long a write of the log may take on a disk that works.
+	limit time.Duration
 
 	closed chan struct{}
 	once   sync.Once
 
 	mu      sync.Mutex
-	trouble error // of the last write; nil if it succeeded
+	trouble error     // of the last write; nil if it succeeded
+	writing int       // of the log, at this moment
+	since   time.Time // somebody has been without a break
 }
+
+// errStill is the trouble of a disk that stands still.
+var errStill = errors.New("the disk stands still: a write has not been done for so long that it is not waited for")
 
 // diskStore is a log and a store of terms and votes in one file.
 type diskStore interface {
@@ -44,8 +55,8 @@ type diskStore interface {
 	hraft.StableStore
 }
 
-func newPatientStore(db diskStore, path string, log *slog.Logger) *patientStore {
-	return &patientStore{db: db, path: path, log: log, closed: make(chan struct{})}
+func newPatientStore(db diskStore, path string, limit time.Duration, log *slog.Logger) *patientStore {
+	return &patientStore{db: db, path: path, limit: limit, log: log, closed: make(chan struct{})}
 }
 
 // close makes every waiting caller end its goroutine: whatever it was about to
@@ -54,6 +65,45 @@ func (s *patientStore) close() { s.once.Do(func() { close(s.closed) }) }
 
 // Trouble is what keeps the file from being written right now, or nil.
 func (s *patientStore) Trouble() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.trouble == nil && s.still() {
+		return errStill
+	}
+	return s.trouble
+}
+
+// Still tells whether the disk stands still.
+func (s *patientStore) Still() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.still()
+}
+
+func (s *patientStore) still() bool { return s.writing > 0 && time.Since(s.since) >= s.limit }
+
+// timed does a write of the log.
+func (s *patientStore) timed(write func() error) error {
+	s.mu.Lock()
+	if s.writing == 0 {
+		s.since = time.Now()
+	}
+	s.writing++
+	s.mu.Unlock()
+	err := write()
+	s.mu.Lock()
+	still := s.still()
+	s.writing--
+	took := time.Since(s.since)
+	s.mu.Unlock()
+	if still {
+		s.log.Warn("the disk of the cluster store stood still", "file", s.path, "for", took.String())
+	}
+	return s.note(err)
+}
+
+// failed is the error of the last write.
+func (s *patientStore) failed() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.trouble
@@ -75,10 +125,14 @@ func (s *patientStore) note(err error) error {
 }
 
 // StoreLog implements hraft.LogStore.
-func (s *patientStore) StoreLog(l *hraft.Log) error { return s.note(s.db.StoreLog(l)) }
+func (s *patientStore) StoreLog(l *hraft.Log) error {
+	return s.timed(func() error { return s.db.StoreLog(l) })
+}
 
 // StoreLogs implements hraft.LogStore.
-func (s *patientStore) StoreLogs(l []*hraft.Log) error { return s.note(s.db.StoreLogs(l)) }
+func (s *patientStore) StoreLogs(l []*hraft.Log) error {
+	return s.timed(func() error { return s.db.StoreLogs(l) })
+}
 
 // Set implements hraft.StableStore: it returns once the value is stored.
 func (s *patientStore) Set(key, val []byte) error {
@@ -95,7 +149,7 @@ func (s *patientStore) SetUint64(key []byte, val uint64) error {
 func (s *patientStore) insist(write func() error) {
 	for {
 		var err error
-		if s.Trouble() != nil {
+		if s.failed() != nil {
 			err = s.probe()
 		}
 		if err == nil {

@@ -19,9 +19,15 @@ const pulseless = 15 * time.Second
 // each failure up to 10 s, which a member that was away for half a minute would
 // spend out of date, and out of every majority, after its return; so an outage
 // is one failure. Heartbeats themselves are tried at least twice a second.
+//
+// A leader whose disk stands still sends nothing: hashicorp/raft has heartbeats
+// go on while it waits for the disk, so that the others would stay with a leader
+// that can write nothing. So they elect another one. The old one resigns once its disk
+// goes on, as it has heard of no majority for longer than its lease.
 type returning struct {
 	hraft.Transport
 	hraft.WithPreVote
+	still  func() bool // this node's disk
 	closed <-chan struct{}
 
 	mu     sync.Mutex
@@ -36,23 +42,49 @@ type pulse struct {
 
 // newReturning wraps a transport that has pre-votes, as all of hashicorp/raft's
 // have.
-func newReturning(t hraft.Transport, closed <-chan struct{}) hraft.Transport {
+func newReturning(t hraft.Transport, still func() bool, closed <-chan struct{}) hraft.Transport {
 	votes, ok := t.(hraft.WithPreVote)
 	if !ok {
 		return t
 	}
-	return &returning{Transport: t, WithPreVote: votes, closed: closed, pulses: make(map[hraft.ServerID]*pulse)}
+	return &returning{Transport: t, WithPreVote: votes, still: still, closed: closed, pulses: make(map[hraft.ServerID]*pulse)}
 }
 
 // AppendEntries implements hraft.Transport.
 func (r *returning) AppendEntries(id hraft.ServerID, target hraft.ServerAddress, args *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
-	err := r.Transport.AppendEntries(id, target, args, resp)
+	err := errStill
+	if !r.still() {
+		err = r.Transport.AppendEntries(id, target, args, resp)
+	}
 	if heartbeats(args) {
 		r.note(id, err == nil)
 	} else if err != nil {
 		r.await(id)
 	}
 	return err
+}
+
+// AppendEntriesPipeline implements hraft.Transport.
+func (r *returning) AppendEntriesPipeline(id hraft.ServerID, target hraft.ServerAddress) (hraft.AppendPipeline, error) {
+	p, err := r.Transport.AppendEntriesPipeline(id, target)
+	if err != nil {
+		return nil, err
+	}
+	return pipeline{p, r.still}, nil
+}
+
+// pipeline is a way to a member that ends when this node's disk stands still.
+type pipeline struct {
+	hraft.AppendPipeline
+	still func() bool
+}
+
+// AppendEntries implements hraft.AppendPipeline.
+func (p pipeline) AppendEntries(args *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) (hraft.AppendFuture, error) {
+	if p.still() {
+		return nil, errStill
+	}
+	return p.AppendPipeline.AppendEntries(args, resp)
 }
 
 // InstallSnapshot implements hraft.Transport.

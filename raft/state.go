@@ -54,6 +54,9 @@ func (n *Node) openStores() error {
 		return err
 	}
 	path := filepath.Join(n.cfg.Dir, "raft.db")
+	if err := dropUnfinished(filepath.Join(n.cfg.Dir, "snapshots")); err != nil {
+		return err
+	}
 	snaps, err := hraft.NewFileSnapshotStoreWithLogger(n.cfg.Dir, snapshotsKept, newLogger(n.log))
 	if err != nil {
 		return fmt.Errorf("open the snapshots in %s: %w", n.cfg.Dir, err)
@@ -80,8 +83,22 @@ func (n *Node) openStores() error {
 	if err != nil {
 		return err
 	}
-	n.disk = newPatientStore(n.db, path, n.log)
+	var disk diskStore = n.db
+	if n.cfg.disk != nil {
+		disk = n.cfg.disk(disk)
+	}
+	n.disk = newPatientStore(disk, path, n.cfg.ProposeTimeout, n.log)
 	return n.alignTerm()
+}
+
+// dropUnfinished removes the snapshots that a daemon which was killed did not
+// finish. hashicorp/raft passes them over and leaves them there.
+func dropUnfinished(dir string) error {
+	unfinished, err := filepath.Glob(filepath.Join(dir, "*.tmp"))
+	for _, path := range unfinished {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return err
 }
 
 // alignTerm gives a new log beside old snapshots (the old log was lost or set
