@@ -4,8 +4,11 @@ package raft
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -100,5 +103,27 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	}
 	if len(names(g.store)) != 1 {
 		t.Error("a bad snapshot changed the store")
+	}
+}
+
+// What a daemon that was killed left of a snapshot is taken for none, and goes.
+func TestUnfinishedSnapshot(t *testing.T) {
+	dir := t.TempDir()
+	m := solo(t, Config{Dir: dir})
+	fill(t, m, 3)
+	m.stop()
+	half := filepath.Join(dir, "snapshots", "2-9-1700000000000.tmp")
+	if err := os.MkdirAll(half, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(half, "state.bin"), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m = solo(t, Config{Dir: dir})
+	if got := names(m.Store()); len(got) != 3 {
+		t.Errorf("services %v", got)
+	}
+	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"github.com/docker/cli/cli"
 	"github.com/docker/cli/cli/command"
 	"github.com/spf13/cobra"
+
+	"satld/platform/atomicfile"
 )
 
 // newBackup is `satl swarm backup`.
@@ -34,21 +37,25 @@ func newBackup(docker command.Cli) *cobra.Command {
 	}
 }
 
-// backupTo leaves a backup in a file, or the file as it was.
+// backupTo leaves a backup in a file, or the file as it was. The unfinished one
+// has a name that nobody can foretell: the directory may be anybody's.
 func backupTo(ctx context.Context, docker command.Cli, path string) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // with mode 0600
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
+		if gone := os.Remove(f.Name()); err != nil && !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
 		}
 	}()
 	if err := errors.Join(saveBackup(ctx, docker, f), f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), path)
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(filepath.Dir(path))
 }
 
 func saveBackup(ctx context.Context, docker command.Cli, w io.Writer) error {

@@ -71,7 +71,7 @@ func replace(path string, data []byte, mode fs.FileMode, durably bool) error {
 	if err != nil {
 		err = errors.Join(err, os.Remove(f.Name()))
 	} else if durably {
-		err = syncDir(filepath.Dir(path))
+		err = SyncDir(filepath.Dir(path))
 	}
 	// Not before: with the file its lock goes.
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -146,8 +146,9 @@ func fill(f *os.File, data []byte, mode fs.FileMode, durably bool) error {
 	return nil
 }
 
-// syncDir has the names in a directory on the disk.
-func syncDir(path string) error {
+// SyncDir returns when the names in a directory are on the disk, for those who
+// rename a file by themselves.
+func SyncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err
