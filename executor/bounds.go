@@ -17,8 +17,8 @@ const (
 	// killBound is how long a killed container may take to end before its
 	// stop reports an error; its end is still watched for.
 	killBound = 10 * time.Second
-	// recordBound is how long a stop waits for its record to be written before
-	// its signal: a daemon that never heard of it takes the end for the task's own.
+	// recordBound is how long a stop waits for its record to be written until
+	// it says so.
 	recordBound = time.Second
 	// closeBound is how long a daemon that ends waits for what it began.
 	closeBound = 5 * time.Second

@@ -15,9 +15,9 @@ func (n *Node) update(c *Container, change func(*Record)) error {
 }
 
 // note changes a container's record and has it written in the background. A
-// disk may stand still for as long as it likes: no verdict, no stop and no end
-// of a container waits for it, and so neither does traffic. A daemon that comes
-// before it is written goes by the record before.
+// disk may stand still for as long as it likes: nothing that takes a container
+// out of traffic waits for it. A daemon that comes before it is written goes by
+// the record before.
 func (n *Node) note(c *Container, change func(*Record)) {
 	c.change(change)
 	n.saveSoon(c)
@@ -60,13 +60,25 @@ func (n *Node) saveSoon(c *Container) {
 	})
 }
 
-// awaitSaved waits until what was noted is written, within a bound.
-func (n *Node) awaitSaved(ctx context.Context, c *Container) {
+// awaitSaved waits until what was noted is written, or could not be. ended tells
+// that the run has ended meanwhile.
+func (n *Node) awaitSaved(ctx context.Context, c *Container, done <-chan struct{}) (ended bool, err error) {
 	c.mu.Lock()
 	written := c.written
 	c.mu.Unlock()
-	if written != nil && !wait(ctx, written, recordBound) && ctx.Err() == nil {
-		n.logger(c.record()).Warn("record of the container not written yet: the disk stands still; going on without it", "waited", recordBound.String())
+	if written == nil {
+		return false, nil
+	}
+	if !wait(ctx, written, recordBound) && ctx.Err() == nil {
+		n.logger(c.record()).Warn("the stop signal waits for the disk, which stands still: a daemon started anew has to know of the stop")
+	}
+	select {
+	case <-written:
+		return false, nil
+	case <-done:
+		return true, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
 	}
 }
 

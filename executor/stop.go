@@ -80,7 +80,12 @@ func (n *Node) stopRun(ctx context.Context, c *Container, o stopOrder) error {
 	if ended, err := n.drain(ctx, c, o, done); ended || err != nil {
 		return err
 	}
-	n.awaitSaved(ctx, c)
+	// A daemon started anew would take an end of which it knows no stop for the
+	// task's own, and an unhealthy one that exits 0 for complete. Nobody would
+	// hear of the end earlier: its exit status goes to the same disk.
+	if ended, err := n.awaitSaved(ctx, c, done); ended || err != nil {
+		return err
+	}
 	grace := n.signal(ctx, c, o)
 	if !wait(ctx, done, grace) {
 		if ctx.Err() != nil {
