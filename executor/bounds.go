@@ -21,7 +21,7 @@ const (
 	// it says so.
 	recordBound = time.Second
 	// closeBound is how long a daemon that ends waits for what it began.
-	closeBound = 5 * time.Second
+	closeBound = 2 * killBound
 	// DefaultGrace is the time between stop signal and SIGKILL where the spec
 	// gives none: Docker's own.
 	DefaultGrace = 10 * time.Second
