@@ -119,6 +119,16 @@ func (n *Node) observe() {
 	}()
 }
 
+// answered notes that a member answered a heartbeat. raft observes that of the
+// first answer after a failure only, and where it sent to the member anew in
+// between, as after it left and came back, not even that: a failure of before
+// would stay for good.
+func (n *Node) answered(id hraft.ServerID) {
+	if n.silent.answered(id) {
+		n.nudge()
+	}
+}
+
 // silent is the members that the leader gets no answer from.
 type silent struct {
 	mu  sync.Mutex
@@ -129,6 +139,15 @@ func (s *silent) has(id hraft.ServerID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ids[id]
+}
+
+// answered tells whether the member was silent until now.
+func (s *silent) answered(id hraft.ServerID) (was bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was = s.ids[id]
+	delete(s.ids, id)
+	return was
 }
 
 // note takes in one of raft's observations. A new leader starts with nobody

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	hraft "github.com/hashicorp/raft"
+
 	"satld/internal/slowday"
 )
 
@@ -136,6 +138,25 @@ func TestBackAfterCompaction(t *testing.T) {
 		}
 		if left := x.cutTransfers.Load(); left != 0 {
 			t.Errorf("no transfer was cut (%d)", left)
+		}
+	})
+}
+
+// A failed heartbeat that is told of late, as one to a member that has left and
+// come back since, is forgotten with the next that is answered.
+func TestLateFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newTrio(t)
+		defer x.close()
+		l := x.leader(0, 1, 2)
+		other := fmt.Sprint("server", (l+1)%3)
+		x.nodes[l].silent.note(hraft.FailedHeartbeatObservation{PeerID: hraft.ServerID(other)})
+		if !member3(x.nodes[l].Node, other).Unreachable {
+			t.Error("it is reachable: this test shows nothing")
+		}
+		time.Sleep(2 * time.Second)
+		if member3(x.nodes[l].Node, other).Unreachable {
+			t.Error("it is unreachable, though it answers")
 		}
 	})
 }

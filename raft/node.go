@@ -204,7 +204,7 @@ func (n *Node) newRaft() (r *hraft.Raft, err error) {
 			r, err = nil, fmt.Errorf("%v", p)
 		}
 	}()
-	return hraft.NewRaft(n.raftConfig(n.leader), n.fsm, n.logStore(), n.disk, n.snaps, newReturning(n.transport, n.disk.Still, n.closed))
+	return hraft.NewRaft(n.raftConfig(n.leader), n.fsm, n.logStore(), n.disk, n.snaps, newReturning(n.transport, n.disk.Still, n.answered, n.closed))
 }
 
 func (n *Node) raftConfig(notify chan<- bool) *hraft.Config {

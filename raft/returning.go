@@ -28,6 +28,7 @@ type returning struct {
 	hraft.Transport
 	hraft.WithPreVote
 	still  func() bool // this node's disk
+	alive  func(hraft.ServerID)
 	closed <-chan struct{}
 
 	mu     sync.Mutex
@@ -41,13 +42,13 @@ type pulse struct {
 }
 
 // newReturning wraps a transport that has pre-votes, as all of hashicorp/raft's
-// have.
-func newReturning(t hraft.Transport, still func() bool, closed <-chan struct{}) hraft.Transport {
+// have. alive is called when a member has answered a heartbeat.
+func newReturning(t hraft.Transport, still func() bool, alive func(hraft.ServerID), closed <-chan struct{}) hraft.Transport {
 	votes, ok := t.(hraft.WithPreVote)
 	if !ok {
 		return t
 	}
-	return &returning{Transport: t, WithPreVote: votes, still: still, closed: closed, pulses: make(map[hraft.ServerID]*pulse)}
+	return &returning{Transport: t, WithPreVote: votes, still: still, alive: alive, closed: closed, pulses: make(map[hraft.ServerID]*pulse)}
 }
 
 // AppendEntries implements hraft.Transport.
@@ -58,6 +59,9 @@ func (r *returning) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 	}
 	if heartbeats(args) {
 		r.note(id, err == nil)
+		if err == nil {
+			r.alive(id)
+		}
 	} else if err != nil {
 		r.await(id)
 	}

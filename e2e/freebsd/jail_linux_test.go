@@ -3,7 +3,6 @@
 package freebsd
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,11 +36,7 @@ func TestDyingJailsHoldNobodyUp(t *testing.T) {
 		most = max(most, len(dying))
 		jail := r.jailOf(task)
 		r.Packet("tcp", from(len(ended)), hostAddr+":8080") // a client that stays connected
-		pids, err := r.Run("ps", "-J", jail, "-o", "pid=")
-		if err != nil {
-			t.Fatal(err)
-		}
-		kill(t, strings.Fields(pids)[0])
+		kill(t, task.Status.ContainerStatus.PID)
 		r.until("the task's end to be told", func() bool {
 			return slices.ContainsFunc(r.tasks("web"), func(o swarm.Task) bool {
 				return o.ID == task.ID && o.Status.State == swarm.TaskStateFailed
@@ -89,13 +84,12 @@ func (r *ring) nobodyEntersTheDead() {
 	}
 }
 
-func kill(t *testing.T, pid string) {
+func kill(t *testing.T, pid int) {
 	t.Helper()
-	var n int
-	if _, err := fmt.Sscan(pid, &n); err != nil || n < 2 {
-		t.Fatalf("pid %q: %v", pid, err)
+	if pid < 2 {
+		t.Fatalf("pid %d", pid)
 	}
-	if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }
