@@ -26,6 +26,9 @@ func taskAt(slot uint64, node string, state api.TaskState, age time.Duration) *a
 	return t
 }
 
+// older makes it one of an older spec.
+func older(t *api.Task) { t.Spec.GetContainer().Image, t.SpecVersion.Index = "v0", 3 }
+
 func serviceOf(replicas uint64) *api.Service {
 	return &api.Service{ID: "web", Spec: simSpec(replicas, nil), SpecVersion: &api.Version{Index: 7}}
 }
@@ -43,7 +46,6 @@ func upNodes(names ...string) map[string]*api.Node {
 func TestScaleDownTakesTheWorst(t *testing.T) {
 	with := func(t *api.Task, change func(*api.Task)) *api.Task { change(t); return t }
 	withdrawn := func(t *api.Task) { t.Status.Err = "withdrawn: unhealthy" }
-	older := func(t *api.Task) { t.Spec.GetContainer().Image = "v0"; t.SpecVersion.Index = 3 }
 	exhausted := func(t *api.Task) {
 		t.DesiredState = api.TaskStateShutdown
 		setLabel(t, LabelExhausted, "1 attempt")
@@ -243,6 +245,45 @@ func TestManyReplicas(t *testing.T) {
 		}
 		for _, c := range changes {
 			v.Tasks = append(v.Tasks, c.Create...)
+		}
+	}
+}
+
+// TestFillOfARollout: what fills a slot whose version has not proved itself is
+// watched by the rollout that is under way.
+func TestFillOfARollout(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		state  api.UpdateStatus_UpdateState
+		labels []string // of the slot's last task
+		want   bool
+	}{
+		{"unproven", api.UpdateStatus_UPDATING, []string{LabelRollout}, true},
+		{"unproven, rolled back", api.UpdateStatus_ROLLBACK_STARTED, []string{LabelRollout}, true},
+		{"proven", api.UpdateStatus_UPDATING, []string{LabelRollout, LabelProven}, false},
+		{"of no rollout", api.UpdateStatus_UPDATING, nil, false},
+		{"the rollout is over", api.UpdateStatus_COMPLETED, []string{LabelRollout}, false},
+	} {
+		x := taskAt(1, "n1", api.TaskStateShutdown, time.Hour)
+		x.DesiredState = api.TaskStateShutdown
+		for _, l := range c.labels {
+			setLabel(x, l, "before")
+		}
+		v := View{Service: serviceOf(1), Tasks: []*api.Task{x}, Nodes: upNodes("n1")}
+		v.Service.UpdateStatus = &api.UpdateStatus{State: c.state, StartedAt: timestamp(epoch)}
+		s := newSituation(v, epoch)
+		changes := s.planReplicas()
+		want := ""
+		if c.want {
+			want = s.roll.id
+		}
+		if len(changes) != 1 || label(changes[0].Create[0], LabelRollout) != want {
+			t.Errorf("%s: %+v", c.name, changes)
+		}
+		// One that only a removed task is left of has no version.
+		v.Tasks = []*api.Task{remove(x, epoch)}
+		if next := newSituation(v, epoch).planReplicas()[0].Create[0]; label(next, LabelRollout) != "" {
+			t.Errorf("%s, removed: %+v", c.name, next)
 		}
 	}
 }

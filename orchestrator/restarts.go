@@ -53,9 +53,6 @@ func (s *situation) early(t *api.Task) bool {
 	if t.DesiredState >= api.TaskStateRunning || !ended(t) || !failed(t) || !due.After(s.now) {
 		return false
 	}
-	if s.lost(t) || s.dirty(t) {
-		return false // another node, or a new version, is another matter
-	}
 	s.wake(due)
 	return true
 }
@@ -225,7 +222,8 @@ func (s *situation) startDeadline(sl *slot, t *api.Task) (at time.Time, limit ti
 	}
 	begin := later(createdAt(t), s.dueAt(t))
 	for _, o := range append(others(sl, t), sl.gone...) {
-		if label(o, LabelStopped) != "" && ended(o) {
+		// One that ended by itself was stopped after that, and waited for by nobody.
+		if told := labelTime(o, LabelStopped); !told.IsZero() && ended(o) && since(o).After(told) {
 			begin = later(begin, since(o))
 		}
 	}

@@ -81,6 +81,74 @@ func TestDeadlineRunsFromTheStop(t *testing.T) {
 	if at, limit := s.startDeadline(s.slots[0], next); limit != PrepareLimit || at.Sub(epoch) != PrepareLimit-10*time.Second {
 		t.Errorf("%v from now, limit %v", at.Sub(epoch), limit)
 	}
+	// Restarts of the old one that end by themselves draw it out for nobody.
+	setLabel(before, LabelStopped, formatTime(epoch.Add(-10*time.Second)))
+	if at, _ := s.startDeadline(s.slots[0], next); at.Sub(epoch) != PrepareLimit-2*time.Minute {
+		t.Errorf("%v from now, after one that was not waited for", at.Sub(epoch))
+	}
+}
+
+// TestEarly: a restart that fails before it is due is tried again no sooner, on
+// another node or while its service goes to another spec either.
+func TestEarly(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*api.Task)
+		want   bool
+	}{
+		"rejected":               {nil, true},
+		"failed":                 {func(x *api.Task) { x.Status.State = api.TaskStateFailed }, true},
+		"of an older spec":       {older, true},
+		"its node is down":       {func(x *api.Task) { x.NodeID = "down" }, true},
+		"due":                    {func(x *api.Task) { setLabel(x, LabelDue, formatTime(epoch)) }, false},
+		"it was due before":      {func(x *api.Task) { x.DesiredState = api.TaskStateRunning }, false},
+		"still preparing":        {func(x *api.Task) { x.Status.State = api.TaskStatePreparing }, false},
+		"taken off by its node":  {func(x *api.Task) { x.Status.Message = enforcerMessage }, false},
+		"told to stop meanwhile": {func(x *api.Task) { x.DesiredState = api.TaskStateShutdown }, false},
+	} {
+		x := taskAt(1, "n1", api.TaskStateRejected, 0)
+		x.DesiredState = api.TaskStateReady
+		setLabel(x, LabelDue, formatTime(epoch.Add(10*time.Second)))
+		if c.change != nil {
+			c.change(x)
+		}
+		nodes := upNodes("n1", "down")
+		nodes["down"].Status.State = api.NodeStatus_DOWN
+		s := newSituation(View{Service: serviceOf(1), Tasks: []*api.Task{x}, Nodes: nodes}, epoch)
+		if got := s.early(x); got != c.want || s.next.Equal(epoch.Add(10*time.Second)) != c.want {
+			t.Errorf("%s: early %t, next look at %v", name, got, s.next)
+		}
+	}
+}
+
+// TestDueBesideAnother: of two in a slot that wait, the one of the new spec lets
+// the other run until the rollout stops it: what it needs may not be here yet.
+func TestDueBesideAnother(t *testing.T) {
+	for name, c := range map[string]struct {
+		next, other func(*api.Task)
+		order       api.UpdateConfig_UpdateOrder
+		want        bool
+	}{
+		"new beside old":                {nil, older, api.UpdateConfig_STOP_FIRST, false},
+		"old beside new":                {older, nil, api.UpdateConfig_STOP_FIRST, true},
+		"both new":                      {nil, nil, api.UpdateConfig_STOP_FIRST, true},
+		"both old":                      {older, older, api.UpdateConfig_STOP_FIRST, true},
+		"the other runs":                {nil, func(x *api.Task) { x.DesiredState = api.TaskStateRunning }, api.UpdateConfig_STOP_FIRST, false},
+		"new beside old, started first": {nil, older, api.UpdateConfig_START_FIRST, true},
+	} {
+		service := serviceOf(1)
+		service.Spec.Update.Order = c.order
+		next, other := taskAt(1, "n1", api.TaskStatePreparing, 0), taskAt(1, "n1", api.TaskStateReady, time.Minute)
+		other.ID += "-other"
+		for x, change := range map[*api.Task]func(*api.Task){next: c.next, other: c.other} {
+			if x.DesiredState = api.TaskStateReady; change != nil {
+				change(x)
+			}
+		}
+		s := newSituation(View{Service: service, Tasks: []*api.Task{next, other}, Nodes: upNodes("n1")}, epoch)
+		if got := s.due(s.slots[0], next); got != c.want {
+			t.Errorf("%s: due %t", name, got)
+		}
+	}
 }
 
 // TestYields: which tasks make way before the new one has proved itself
