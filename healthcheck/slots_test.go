@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -159,6 +160,41 @@ func TestStuck(t *testing.T) {
 		b.pass(2 * sec)
 		if h := b.health("s0"); h.Status != Healthy {
 			t.Errorf("probed again: %+v", h)
+		}
+	})
+}
+
+// TestStuckAndAbandoned: an attempt that cannot be killed of a container that is
+// watched anew gives its slot back as well, and is no verdict on anybody.
+func TestStuckAndAbandoned(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bench) {
+		end := make(chan struct{})
+		s := Settings{Interval: 5 * sec, Timeout: 3 * sec, Retries: 1}
+		var again atomic.Int32
+		other := always(0)
+		for i := range DefaultSlots {
+			b.watch(fmt.Sprint("s", i), s, &probe{do: func(context.Context, int) int { <-end; return 1 }})
+		}
+		b.pass(6 * sec)
+		for i := range DefaultSlots {
+			b.watch(fmt.Sprint("s", i), s, answers(func(int) int { again.Add(1); return 0 }))
+		}
+		b.watch("other", s, other)
+		b.pass(41 * sec) // overdue at 48 s
+		if other.count() != 0 || len(b.said) != 0 {
+			t.Errorf("before they are overdue: %d probes, %q", other.count(), b.said)
+		}
+		b.pass(60 * sec)
+		if other.count() == 0 {
+			t.Error("their slots are not given back")
+		}
+		if len(b.said) != 1 || again.Load() != 0 || strings.Count(b.log.String(), "cannot be killed") != DefaultSlots {
+			t.Errorf("heard %q, %d probes\n%s", b.said, again.Load(), b.log.String())
+		}
+		close(end)
+		b.pass(6 * sec)
+		if again.Load() < DefaultSlots {
+			t.Errorf("%d probes after their end", again.Load())
 		}
 	})
 }
