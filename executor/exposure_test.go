@@ -5,6 +5,7 @@ package executor
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,5 +92,82 @@ func TestWhoServes(t *testing.T) {
 	}
 	if m := b.node.memberOf(exposed(func(r *Record) { r.TaskID = "" })); !m.Serving {
 		t.Error("the word on a node is about its tasks alone")
+	}
+}
+
+// TestExpose: what traffic is told of a container, and what it knows of it then.
+// One that may be fallen back on, or has yet to prove itself, is no less a
+// member for it; one that is neither is withdrawn.
+func TestExpose(t *testing.T) {
+	b := newBench(t)
+	defer b.close()
+	const in, out, gone = "put serving=true", "put serving=false", "withdraw"
+	for _, c := range []struct {
+		name   string
+		change func(*Record)
+		known  exposure
+		told   []string
+		shown  exposure
+	}{
+		{"serves", nil, unknown, []string{in}, member},
+		{"serves again", nil, withdrew, []string{in}, member},
+		{"on its way in", func(r *Record) { r.Proved = false }, unknown, []string{out}, member},
+		{"does not pass", func(r *Record) { r.Unrouted = "unhealthy: x" }, member, []string{out}, member},
+		{"waits for its turn", func(r *Record) { r.Unhealthy = "unhealthy: x" }, member, []string{out}, member},
+		{"not ready", func(r *Record) { r.Unready = true }, member, []string{gone}, withdrew},
+		{"not ready and unhealthy", func(r *Record) { r.Unready, r.Unrouted = true, "unhealthy: x" }, member, []string{gone}, withdrew},
+		{"not ready, found so", func(r *Record) { r.Unready = true }, unknown, []string{out, gone}, withdrew},
+		{"not ready, on its way in", func(r *Record) { r.Proved, r.Unready = false, true }, member, []string{out}, member},
+		{"stops", func(r *Record) { r.Stopping = true }, member, []string{gone}, withdrew},
+		{"stops before it served", func(r *Record) { r.Stopping, r.Proved = true, false }, member, []string{gone}, withdrew},
+		{"withdrawn for good", func(r *Record) { r.Withdrawn = true }, member, []string{gone}, withdrew},
+		{"withdrawn before it served", func(r *Record) { r.Withdrawn, r.Proved = true, false }, member, []string{gone}, withdrew},
+		{"has ended", nil, forgotten, nil, forgotten},
+	} {
+		ctr := newContainer(exposed(c.change))
+		ctr.shown = c.known
+		before := len(b.j.all())
+		b.node.expose(t.Context(), ctr)
+		if told := b.j.after(before); !slices.Equal(told, c.told) || ctr.shown != c.shown {
+			t.Errorf("%s: told %q, want %q; known %d, want %d", c.name, told, c.told, ctr.shown, c.shown)
+		}
+	}
+}
+
+// openTraffic sends traffic to who does not pass, of some services.
+type openTraffic struct {
+	*fakeTraffic
+	services []string
+}
+
+func (o openTraffic) FailOpen() []string { return o.services }
+
+// TestFailsOpen: who is sent traffic though it does not pass: of a service that
+// fails open those who are for it, which in an update are not all.
+func TestFailsOpen(t *testing.T) {
+	b := newBench(t)
+	defer b.close()
+	unhealthy := func(r *Record) { r.Unrouted = "unhealthy: x" }
+	for _, c := range []struct {
+		name   string
+		change func(*Record)
+		open   []string
+		want   bool
+	}{
+		{"its service does", unhealthy, []string{"s0", "s1"}, true},
+		{"another does", unhealthy, []string{"s0"}, false},
+		{"nobody does", unhealthy, nil, false},
+		{"it is not for that", func(r *Record) { unhealthy(r); r.FailOpen = false }, []string{"s1"}, false},
+		{"it passes", nil, []string{"s1"}, false},
+		{"it is not ready either", func(r *Record) { unhealthy(r); r.Unready = true }, []string{"s1"}, false},
+	} {
+		b.node.cfg.Traffic = openTraffic{b.traffic, c.open}
+		if got := b.node.failsOpen(exposed(c.change)); got != c.want {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+	b.node.cfg.Traffic = b.traffic
+	if b.node.failsOpen(exposed(unhealthy)) {
+		t.Error("it fails open by a traffic that does not know of it")
 	}
 }
