@@ -49,16 +49,11 @@ func TestStartReturnsAtTheFirstPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.close()
-		var ready atomic.Bool
-		b.rt.probe = func(string) (int, string) {
-			if ready.Load() {
-				return 0, ""
-			}
-			return 1, "not yet"
-		}
+		bad := switched(b)
+		bad.Store(true)
 		c := prepared(t, b, webTask(everySecond(10)))
 		begun := time.Now()
-		time.AfterFunc(3500*time.Millisecond, func() { ready.Store(true) })
+		time.AfterFunc(3500*time.Millisecond, func() { bad.Store(false) })
 		if err := c.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -178,13 +173,7 @@ func TestUnhealthyTaskIsStoppedByTheNextDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.rt.ignoreTerm = true
-		var bad atomic.Bool
-		b.rt.probe = func(string) (int, string) {
-			if bad.Load() {
-				return 1, ""
-			}
-			return 0, ""
-		}
+		bad := switched(b)
 		task := webTask(everySecond(1))
 		c := prepared(t, b, task)
 		if err := c.Start(t.Context()); err != nil {
@@ -208,13 +197,8 @@ func TestUnhealthyTaskIsStoppedByTheNextDaemon(t *testing.T) {
 func TestStartingTaskGoesOnStarting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		var ready atomic.Bool
-		b.rt.probe = func(string) (int, string) {
-			if ready.Load() {
-				return 0, ""
-			}
-			return 1, ""
-		}
+		bad := switched(b)
+		bad.Store(true)
 		task := webTask(everySecond(100))
 		c := prepared(t, b, task)
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
@@ -228,7 +212,7 @@ func TestStartingTaskGoesOnStarting(t *testing.T) {
 		if b.traffic.serving(taskContainerID("task1")) {
 			t.Error("a starting task serves after a restart of the daemon")
 		}
-		ready.Store(true)
+		bad.Store(false)
 		if err := controllerOf(t, b, task).Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}

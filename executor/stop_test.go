@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,13 +75,7 @@ func TestUnhealthyTaskIsNotDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.close()
-		var bad atomic.Bool
-		b.rt.probe = func(string) (int, string) {
-			if bad.Load() {
-				return 1, ""
-			}
-			return 0, ""
-		}
+		bad := switched(b)
 		_, c := running(t, b, everySecond(2), drainOf("1m"))
 		bad.Store(true)
 		begun := time.Now()

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,13 +19,7 @@ func TestUnhealthyIsWithdrawnThenStoppedThenFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.close()
-		var bad atomic.Bool
-		b.rt.probe = func(string) (int, string) {
-			if bad.Load() {
-				return 7, "database\nis gone"
-			}
-			return 0, ""
-		}
+		bad := switched(b)
 		c := prepared(t, b, webTask(everySecond(3)))
 		if err := c.Start(t.Context()); err != nil {
 			t.Fatal(err)
@@ -40,7 +33,7 @@ func TestUnhealthyIsWithdrawnThenStoppedThenFailed(t *testing.T) {
 		if took := time.Since(begun); took != 3*time.Second {
 			t.Errorf("FAILED after %v, want 3s", took)
 		}
-		for _, want := range []string{"unhealthy", "3/3", "7", "database"} {
+		for _, want := range []string{"unhealthy", "3/3", "7", "gone"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%q does not name %q", err, want)
 			}
@@ -157,4 +150,47 @@ func TestUnhealthyThatIgnoresItsSignalIsKilledAfterItsGrace(t *testing.T) {
 			t.Errorf("FAILED after %v, want 2s of probes and 2s of grace", took)
 		}
 	})
+}
+
+// What is shown of a probed task whose monitor is gone: what it knew at its end
+// or, of one that an earlier daemon condemned, what the record says.
+func TestHealthWithoutAMonitor(t *testing.T) {
+	b := newBench(t)
+	defer b.close()
+	task := webTask(everySecond(3))
+	probed, err := taskRecord(task, task.Spec.GetContainer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		state     State
+		unhealthy string
+		unprobed  bool
+		known     *healthcheck.Health
+		want      string // "": nothing
+	}{
+		"not begun":                     {Created, "", false, nil, ""},
+		"about to be probed":            {Running, "", false, nil, "starting"},
+		"condemned by an earlier":       {Running, "unhealthy: x", false, nil, "unhealthy"},
+		"and ended":                     {Exited, "unhealthy: x", false, nil, "unhealthy"},
+		"ended":                         {Exited, "", false, nil, ""},
+		"ended, and its monitor knew":   {Exited, "", false, &healthcheck.Health{Status: healthcheck.Healthy}, "healthy"},
+		"its monitor knew more":         {Exited, "unhealthy: x", false, &healthcheck.Health{Status: healthcheck.Healthy}, "healthy"},
+		"without a probe, whatever was": {Running, "unhealthy: x", true, nil, ""},
+	} {
+		r := probed
+		r.State, r.Unhealthy = c.state, c.unhealthy
+		if c.unprobed {
+			r.TaskID = ""
+		}
+		ctr := newContainer(r)
+		ctr.health = c.known
+		h, got := b.node.health(ctr), ""
+		if h != nil {
+			got = h.Status.String()
+		}
+		if got != c.want || h != nil && c.known == nil && h.Log == nil {
+			t.Errorf("%s: %+v, want %q", name, h, c.want)
+		}
+	}
 }
