@@ -22,136 +22,6 @@ import (
 	"satld/redirect"
 )
 
-// fakeFilter is a packet filter in memory.
-type fakeFilter struct {
-	mu       sync.Mutex
-	rules    redirect.Rules
-	applies  int
-	audits   int
-	cuts     []redirect.Flow
-	order    []string // "apply", "cut"
-	drifted  bool
-	takes    time.Duration
-	looks    time.Duration     // what an audit takes
-	applyErr func(n int) error // of the n-th call, from 1
-	auditErr error
-	cutErr   func(n int) error
-}
-
-func (f *fakeFilter) Apply(ctx context.Context, r redirect.Rules) error {
-	if f.takes > 0 {
-		select {
-		case <-time.After(f.takes):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.applies++
-	if f.applyErr != nil {
-		if err := f.applyErr(f.applies); err != nil {
-			return err
-		}
-	}
-	f.order = append(f.order, "apply")
-	f.rules, f.drifted = r, false
-	return nil
-}
-
-func (f *fakeFilter) Audit(ctx context.Context) (bool, error) {
-	f.mu.Lock()
-	looks := f.looks
-	f.mu.Unlock()
-	if looks > 0 {
-		select {
-		case <-time.After(looks):
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.audits++
-	return !f.drifted, f.auditErr
-}
-
-func (f *fakeFilter) Cut(_ context.Context, flows []redirect.Flow) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.cutErr != nil {
-		if err := f.cutErr(len(f.cuts)); err != nil {
-			return err
-		}
-	}
-	f.order = append(f.order, "cut")
-	f.cuts = append(f.cuts, flows...)
-	return nil
-}
-
-func (f *fakeFilter) Clear(context.Context) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.rules = redirect.Rules{}
-	return nil
-}
-
-// with changes or reads the fake while the loop may use it.
-func (f *fakeFilter) with(do func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	do()
-}
-
-// members of 8080/tcp as the filter has them.
-func (f *fakeFilter) members() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	in, exists := poolOf(f.rules, redirect.MakeKey("tcp", netip.Addr{}, 8080))
-	if !exists {
-		return "none"
-	}
-	var s []string
-	for _, m := range in {
-		s = append(s, m.Addr().String())
-	}
-	return strings.Join(s, " ")
-}
-
-func (f *fakeFilter) count() (applies, audits int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.applies, f.audits
-}
-
-// bubble runs a Table and its loop in virtual time, past its settling.
-func bubble(t *testing.T, f *fakeFilter, body func(t *testing.T, tab *Table), change ...func(*Config)) {
-	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{Redirector: f}
-		for _, c := range change {
-			c(&cfg)
-		}
-		tab := New(cfg)
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- tab.Run(ctx) }()
-		tab.Settled()
-		synctest.Wait()
-		body(t, tab)
-		stop()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestPutAndWithdrawAreConfirmed(t *testing.T) {
 	f := &fakeFilter{takes: 20 * time.Millisecond}
 	bubble(t, f, func(t *testing.T, tab *Table) {
@@ -186,34 +56,6 @@ func TestPutAndWithdrawAreConfirmed(t *testing.T) {
 		for _, id := range []string{"container000002", "never was"} {
 			must(t, tab.Withdraw(t.Context(), id))
 			must(t, tab.Remove(t.Context(), id))
-		}
-	})
-}
-
-// TestChangeGoesBeforeAnAudit: a withdrawal does not wait for an audit that
-// takes its time, and audits come to an end all the same.
-func TestChangeGoesBeforeAnAudit(t *testing.T) {
-	f := &fakeFilter{}
-	bubble(t, f, func(t *testing.T, tab *Table) {
-		must(t, tab.Put(t.Context(), task(2, serving)))
-		f.with(func() { f.looks = 20 * time.Second })
-		time.Sleep(auditEvery + time.Second) // in the middle of one
-		start := time.Now()
-		must(t, tab.Withdraw(t.Context(), "container000002"))
-		if took := time.Since(start); took != 0 || f.members() != "" {
-			t.Errorf("the withdrawal took %s, members %q", took, f.members())
-		}
-		_, before := f.count()
-		applied, _ := f.count()
-		for i := range 120 {
-			must(t, tab.Put(t.Context(), task(byte(3+i), serving)))
-			time.Sleep(3 * time.Second)
-		}
-		if _, after := f.count(); after-before < 5 {
-			t.Errorf("%d audits in six minutes of changes", after-before)
-		}
-		if after, _ := f.count(); after-applied > 140 {
-			t.Errorf("%d writes for 120 changes", after-applied)
 		}
 	})
 }
@@ -326,57 +168,6 @@ func TestLastingFailure(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if f.members() != "" || tab.Health() != nil {
 			t.Errorf("the change did not stand: %q, %v", f.members(), tab.Health())
-		}
-	})
-}
-
-// TestDriftIsRepaired: cases/pool.md, pool-3 and pool-6.
-func TestDriftIsRepaired(t *testing.T) {
-	f := &fakeFilter{}
-	bubble(t, f, func(t *testing.T, tab *Table) {
-		must(t, tab.Put(t.Context(), task(2, serving)))
-		for _, broken := range []error{nil, errors.New("cannot list")} {
-			f.mu.Lock()
-			f.rules, f.drifted, f.auditErr = redirect.Rules{}, true, broken
-			f.mu.Unlock()
-			time.Sleep(auditEvery)
-			synctest.Wait()
-			if got := f.members(); got != "10.88.0.2" {
-				t.Errorf("after a flush and %s: %q", auditEvery, got)
-			}
-			f.with(func() { f.auditErr = nil })
-		}
-		// And when no audit would see it, once a minute.
-		f.mu.Lock()
-		f.rules = redirect.Rules{}
-		f.mu.Unlock()
-		time.Sleep(reassertEvery)
-		synctest.Wait()
-		if got := f.members(); got != "10.88.0.2" {
-			t.Errorf("not asserted again: %q", got)
-		}
-		applies, audits := f.count()
-		time.Sleep(10 * time.Minute)
-		a, b := f.count()
-		if a-applies > 11 || b-audits > 121 || b-audits < 100 {
-			t.Errorf("in 10 idle minutes %d writes and %d audits", a-applies, b-audits)
-		}
-	})
-}
-
-// TestUnknownStateIsNotConfirmed: when repairing failed nobody knows what the
-// filter holds, so a change that alters no rule is not confirmed either.
-func TestUnknownStateIsNotConfirmed(t *testing.T) {
-	f := &fakeFilter{}
-	bubble(t, f, func(t *testing.T, tab *Table) {
-		must(t, tab.Put(t.Context(), task(2, serving)))
-		f.with(func() { f.drifted, f.applyErr = true, func(int) error { return errors.New("busy") } })
-		time.Sleep(auditEvery)
-		synctest.Wait()
-		soon, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-		defer cancel()
-		if err := tab.Put(soon, task(2, serving)); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
 		}
 	})
 }
@@ -592,8 +383,8 @@ func TestRandomLives(t *testing.T) {
 	})
 }
 
-// TestWithdrawalIsNotLateForAnAudit measures what matters where the filter is
-// real: see BenchmarkWithdraw in package nft's ring. Here: no timer is waited for.
+// TestNoTimerOnTheWay: no change waits for a timer. What one takes where the
+// filter is real, BenchmarkWithdraw measures.
 func TestNoTimerOnTheWay(t *testing.T) {
 	f := &fakeFilter{}
 	bubble(t, f, func(t *testing.T, tab *Table) {
