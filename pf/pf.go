@@ -227,9 +227,11 @@ func (r *Redirector) Audit(ctx context.Context) (same bool, err error) {
 	if err := r.auditHooks(ctx); err != nil {
 		return false, err
 	}
-	if r.at, err = r.look(ctx); err != nil {
-		return false, err
+	at, err := r.look(ctx)
+	if err != nil {
+		return false, err // and what is known stays
 	}
+	r.at = at
 	if same, err = r.holds(ctx); !same {
 		if ctx.Err() == nil { // else it is not known
 			r.written = nil // so that the next Apply writes it whole

@@ -406,28 +406,57 @@ func TestSlowPfctl(t *testing.T) {
 	})
 }
 
-// An audit that is broken off has found nothing: the next change is written as
-// the one before, not all anew.
+// An audit that is broken off, at whatever it asks, has found nothing: the next
+// change is written as the one before, not all anew, and with what is known of
+// the host.
 func TestAuditBrokenOff(t *testing.T) {
 	m := newMemory()
-	r := open(t, m)
-	must(t, r.Apply(t.Context(), rulesOf(web("10.88.0.2:80"))))
-	ctx, cancel := context.WithCancel(t.Context())
-	m.fail = func(line string) error {
-		if strings.Contains(line, "-P -s nat") {
-			cancel()
-			return ctx.Err()
+	var cut func() error // in place of the host's interfaces
+	r := open(t, m, func(c *Config) {
+		c.Uplinks = func(context.Context) ([]string, error) {
+			if cut != nil {
+				return nil, cut()
+			}
+			return []string{"vtnet0"}, nil
 		}
-		return nil
-	}
-	if same, err := r.Audit(ctx); same || err == nil {
+	})
+	some, none := rulesOf(web("10.88.0.2:80")), rulesOf(web())
+	must(t, r.Apply(t.Context(), some))
+	rdr, nat := m.anchors["satl/rdr"].text, m.anchors["satl/nat"].text
+	m.calls = nil
+	if same, err := r.Audit(t.Context()); !same || err != nil {
 		t.Fatalf("%t, %v", same, err)
 	}
-	m.fail, m.calls = nil, nil
-	must(t, r.Apply(t.Context(), rulesOf(web())))
-	for _, c := range m.calls {
-		if strings.Contains(c, "-f") {
-			t.Errorf("an anchor is loaded for a change of members: %s", c)
+	steps := len(m.calls)
+	if steps < 5 {
+		t.Fatalf("an audit is %q", m.calls)
+	}
+	for step := -1; step < steps; step++ { // -1 is the interfaces
+		ctx, cancel := context.WithCancel(t.Context())
+		broken, n := func() error { cancel(); return ctx.Err() }, 0
+		if step < 0 {
+			cut = broken
+		}
+		m.fail = func(string) error {
+			if n++; n == step+1 {
+				return broken()
+			}
+			return nil
+		}
+		if same, err := r.Audit(ctx); same || err == nil {
+			t.Fatalf("broken off at %d: %t, %v", step, same, err)
+		}
+		cut, m.fail, m.calls = nil, nil, nil
+		for _, rules := range []redirect.Rules{none, some} {
+			must(t, r.Apply(t.Context(), rules))
+		}
+		for _, c := range m.calls {
+			if strings.Contains(c, "-f") {
+				t.Errorf("broken off at %d: an anchor is loaded for a change of members: %s", step, c)
+			}
+		}
+		if m.anchors["satl/rdr"].text != rdr || m.anchors["satl/nat"].text != nat {
+			t.Errorf("broken off at %d: %s%s", step, m.anchors["satl/rdr"].text, m.anchors["satl/nat"].text)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func (p *parser) where(r *Rule) (protos []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if !isName(w) {
+		if !isName(w) || slices.Contains([]string{"inet", "inet6", "proto", "from", "to", "all"}, w) {
 			return nil, p.syntax()
 		}
 		r.On += w
