@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,20 +69,22 @@ func TestStore1(t *testing.T) {
 	d.kill()
 	// What the node reports is one entry; what is decided of it, here not to
 	// replace the task, is another, with the whole task in it again.
-	reports, decisions := 0, 0
+	reports, decisions, seen := 0, 0, ""
 	for _, e := range entries(t, db) {
 		for _, x := range e.tasks {
 			switch {
 			case !strings.Contains(x.Status.Err, words):
+				continue
 			case x.DesiredState == api.TaskStateRunning:
 				reports++
 			default:
 				decisions++
 			}
+			seen += fmt.Sprintf("%v\n", x)
 		}
 	}
 	if reports != 1 || decisions != 1 {
-		t.Errorf("%d entries of the failure and %d of what follows", reports, decisions)
+		t.Errorf("%d entries of the failure and %d of what follows:\n%s", reports, decisions, seen)
 	}
 	d.start()
 }
