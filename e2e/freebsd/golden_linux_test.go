@@ -38,6 +38,9 @@ func TestCommandLines(t *testing.T) {
 	r.until("the end of its links, mounts and limits", func() bool {
 		return !slices.ContainsFunc(r.Leftovers(), func(l string) bool { return !strings.HasPrefix(l, "anchor ") && !bridge(l) })
 	})
+	r.until("the end of the last command", func() bool {
+		return !slices.ContainsFunc(changes(r.Calls()), func(line string) bool { return strings.HasSuffix(line, "# exit -1") })
+	})
 	r.golden("pf.txt", rules, names)
 	r.golden("config.json", pretty(t, config), names)
 	// What is done to the filter and what to the rest do not wait for each other.
