@@ -14,34 +14,25 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/moby/swarmkit/v2/agent/exec"
 	"github.com/moby/swarmkit/v2/api"
+
+	"satld/internal/stalled"
 )
 
-// stallable is a disk that stands still while stalled is open, and a node on it.
+// stallable is a node on a disk that stands still while its gate is closed.
 type stallable struct {
 	*bench
-	stalled atomic.Pointer[chan struct{}]
+	disk stalled.Gate
 }
 
 func newStallable(t *testing.T, with ...func(*bench)) *stallable {
 	s := &stallable{}
 	s.bench = newBench(t, append(with, func(b *bench) {
 		b.write = func(dir string, r Record) error {
-			if ch := s.stalled.Load(); ch != nil {
-				<-*ch
-			}
+			s.disk.Pass()
 			return saveRecord(dir, r)
 		}
 	})...)
 	return s
-}
-
-func (s *stallable) stall() (goOn func()) {
-	ch := make(chan struct{})
-	s.stalled.Store(&ch)
-	return func() {
-		s.stalled.Store(nil)
-		close(ch)
-	}
 }
 
 // onDisk is the container's record as the next daemon would find it.
@@ -70,7 +61,7 @@ func TestVerdictOnAStalledDisk(t *testing.T) {
 		}
 		_, c := running(t, s.bench, everySecond(3), nil)
 		synctest.Wait()
-		goOn := s.stall()
+		goOn := s.disk.Close()
 		bad.Store(true)
 		ended := make(chan error, 1)
 		go func() { ended <- c.Wait(t.Context()) }()
@@ -135,7 +126,7 @@ func TestTrafficOnAStalledDisk(t *testing.T) {
 				defer s.close()
 				task, c := running(t, s.bench, nil, nil)
 				synctest.Wait()
-				goOn := s.stall()
+				goOn := s.disk.Close()
 				done := make(chan error, 1)
 				go func() { done <- tc.do(s, task, c) }()
 				time.Sleep(2 * time.Second)
@@ -163,7 +154,7 @@ func TestCreateOnAStalledDisk(t *testing.T) {
 		defer s.close()
 		running(t, s.bench, nil, nil)
 		synctest.Wait()
-		goOn := s.stall()
+		goOn := s.disk.Close()
 		type made struct {
 			id  string
 			err error

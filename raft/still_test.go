@@ -5,44 +5,30 @@ package raft
 import (
 	"errors"
 	"maps"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	hraft "github.com/hashicorp/raft"
+
+	"satld/internal/stalled"
 )
 
 // stillDisk is a disk that can stand still.
 type stillDisk struct {
 	diskStore
-	still atomic.Pointer[chan struct{}]
+	gate stalled.Gate
 }
 
-func (d *stillDisk) wait() {
-	if ch := d.still.Load(); ch != nil {
-		<-*ch
-	}
-}
-
-func (d *stillDisk) stall() (goOn func()) {
-	ch := make(chan struct{})
-	d.still.Store(&ch)
-	return func() {
-		d.still.Store(nil)
-		close(ch)
-	}
-}
-
-func (d *stillDisk) StoreLog(l *hraft.Log) error    { d.wait(); return d.diskStore.StoreLog(l) }
-func (d *stillDisk) StoreLogs(l []*hraft.Log) error { d.wait(); return d.diskStore.StoreLogs(l) }
-func (d *stillDisk) Set(key, val []byte) error      { d.wait(); return d.diskStore.Set(key, val) }
+func (d *stillDisk) StoreLog(l *hraft.Log) error    { d.gate.Pass(); return d.diskStore.StoreLog(l) }
+func (d *stillDisk) StoreLogs(l []*hraft.Log) error { d.gate.Pass(); return d.diskStore.StoreLogs(l) }
+func (d *stillDisk) Set(key, val []byte) error      { d.gate.Pass(); return d.diskStore.Set(key, val) }
 func (d *stillDisk) SetUint64(key []byte, val uint64) error {
-	d.wait()
+	d.gate.Pass()
 	return d.diskStore.SetUint64(key, val)
 }
 func (d *stillDisk) DeleteRange(low, high uint64) error {
-	d.wait()
+	d.gate.Pass()
 	return d.diskStore.DeleteRange(low, high)
 }
 
@@ -61,7 +47,7 @@ func TestStillLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.agree()
-		goOn := disks[l].stall()
+		goOn := disks[l].gate.Close()
 		begun := time.Now()
 		if err := x.nodes[l].create("b", "under way"); !errors.Is(err, ErrUnknown) {
 			t.Errorf("a write on a disk that stands still: %v", err)
