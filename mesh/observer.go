@@ -85,15 +85,7 @@ func (o *Observer) Run(ctx context.Context) error {
 				known[n.ID] = k
 			}
 		}
-		there := make(map[string]bool, len(view.Tasks))
-		for _, t := range view.Tasks {
-			there[t.Member.TaskID] = true
-		}
-		for id, k := range known {
-			if len(k.ended) > 0 {
-				known[id] = k.forget(there)
-			}
-		}
+		forgetEnded(known, view.Tasks)
 		o.publish(view, known)
 		wait := o.ask(ctx, view, known, asking, answers)
 		timer.Reset(wait)
@@ -114,6 +106,24 @@ func (o *Observer) Run(ctx context.Context) error {
 			}
 			known[a.node] = k
 		}
+	}
+}
+
+// forgetEnded drops of the tasks that have ended those that the store has no
+// more. Mostly none has ended, and nothing is looked at.
+func forgetEnded(known map[string]observation, tasks []Task) {
+	var there map[string]bool
+	for id, k := range known {
+		if len(k.ended) == 0 {
+			continue
+		}
+		if there == nil {
+			there = make(map[string]bool, len(tasks))
+			for _, t := range tasks {
+				there[t.Member.TaskID] = true
+			}
+		}
+		known[id] = k.forget(there)
 	}
 }
 
