@@ -13,22 +13,12 @@ import (
 	"satld/jail"
 )
 
-// gone is a runtime that tells that a first process is gone before it is known
-// how it ended: that is written to the disk first, and comes after all output.
-type gone interface {
-	AwaitGone(ctx context.Context, id string) error
-}
-
-// awaitGone closes the returned channel when the first process is gone, where
-// the runtime can tell.
+// awaitGone closes the returned channel when the first process is gone, which is
+// before it is known how it ended.
 func (n *Node) awaitGone(ctx context.Context, id string) <-chan struct{} {
-	rt, ok := n.cfg.Runtime.(gone)
-	if !ok {
-		return nil
-	}
 	ch := make(chan struct{})
 	go func() {
-		if rt.AwaitGone(ctx, id) == nil {
+		if n.cfg.Runtime.AwaitGone(ctx, id) == nil {
 			close(ch)
 		}
 	}()

@@ -108,6 +108,12 @@ func (f *fakeRuntime) Wait(ctx context.Context, id string) (jail.Exit, error) {
 	}
 }
 
+// AwaitGone leaves it to Wait; see goneRuntime.
+func (f *fakeRuntime) AwaitGone(ctx context.Context, _ string) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 func (f *fakeRuntime) Running(_ context.Context, id string) (int, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -279,9 +279,7 @@ func (m *Manager) Wait(ctx context.Context, id string) (Exit, error) {
 	}
 }
 
-// AwaitGone returns nil when a container's first process is gone. Wait, which
-// tells how it ended, may come much later: the exit status is on the disk by
-// then, and all output before it.
+// AwaitGone: see Runtime.
 func (m *Manager) AwaitGone(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err

@@ -41,6 +41,9 @@ type Runtime interface {
 	// Wait blocks until the main process has ended, also for one that was
 	// started under an earlier daemon. It may be called any number of times.
 	Wait(ctx context.Context, id string) (Exit, error)
+	// AwaitGone returns nil when the main process is gone. Wait, which tells
+	// how it ended, may come much later: that is on the disk by then.
+	AwaitGone(ctx context.Context, id string) error
 	// Running tells whether the main process lives, and its host pid.
 	Running(ctx context.Context, id string) (pid int, running bool, err error)
 	// Kill signals the main process; a container that has ended is no error.
